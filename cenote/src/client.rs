@@ -240,6 +240,29 @@ fn ask_lasting(message: Message) -> Result<Option<(Vec<u8>, Incoming, tokio::run
     Ok(answered.map(|(line, body)| (line, body, runtime)))
 }
 
+/// An answer that lasts, as it comes.
+#[derive(Debug)]
+pub struct Followed {
+    /// What drives the connection, which is open as long as this is there.
+    pub runtime: tokio::runtime::Runtime,
+    /// The answer.
+    pub body: Incoming,
+}
+
+/// Sends a request whose answer is taken as it comes. `None` when no daemon runs that this user may ask.
+pub fn follow<A: Action>(action: &A) -> Result<Option<Followed>> {
+    let (runtime, message) = (runtime()?, Message::of(action)?);
+    let answered = runtime.block_on(async {
+        let Some(stream) = connect_or_read(&server::http::default_socket()).await? else { return Ok(None) };
+        let (response, _connection) = send(stream, message).await?;
+        match response.status().is_success() {
+            true => Ok(Some(response.into_body())),
+            false => Err(refusal(response).await),
+        }
+    })?;
+    Ok(answered.map(|body| Followed { runtime, body }))
+}
+
 /// Sends a request whose answer comes in parts, a line for each, and takes them as they come. `None` when no
 /// daemon runs that this user may ask.
 pub fn call_in_parts<A: Action>(
@@ -496,7 +519,8 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
         .context("cannot start the client's runtime")
 }
 
-const OTHER_VERSION: &str = "the daemon's answer is of another version than this command";
+/// Said of an answer that makes no sense.
+pub const OTHER_VERSION: &str = "the daemon's answer is of another version than this command";
 
 async fn exchange(stream: UnixStream, message: Message) -> Result<Bytes> {
     let (response, connection) = send(stream, message).await?;

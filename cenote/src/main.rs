@@ -19,6 +19,7 @@ mod dead_mounts;
 #[cfg(test)]
 mod documented;
 mod exported;
+mod feed;
 mod hooks;
 mod inject;
 mod lab;

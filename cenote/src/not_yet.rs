@@ -16,7 +16,7 @@ use crate::cli::Cli;
 use crate::output::{FAILED, USAGE};
 
 /// Commands that are missing, and what to do instead.
-const COMMANDS: [(&str, &str, &str); 13] = [
+const COMMANDS: [(&str, &str, &str); 12] = [
     (
         "zpool",
         "ddtprune",
@@ -37,7 +37,6 @@ const COMMANDS: [(&str, &str, &str); 13] = [
         "unzone",
         "filesystems are not given to user namespaces; a container gets the mountpoint by a bind mount",
     ),
-    ("zfs", "wait", "'zpool wait -t free POOL' returns when destroyed datasets are freed"),
     (
         "zfs",
         "zone",

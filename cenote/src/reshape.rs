@@ -1,17 +1,13 @@
 //! `cenote reshape`: volumes that get another block size while clients use them.
 
-use std::time::Duration;
-
 use anyhow::{Result, anyhow};
 use engine::properties::format::nicebytes;
 use server::api::{ListReshapes, ReshapeAction, ReshapePlan, ReshapeState, ReshapeVolume, Reshaping};
 use server::sizes::parse_size;
 
+use crate::feed::Feed;
 use crate::output::{self, usage};
 use crate::{client, command_line};
-
-/// How often the state is asked for while waiting.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 const ABOUT: &str = "\
 The volume is copied to VOLUME.reshape, with the new block size, while clients go on reading and writing \
@@ -105,13 +101,17 @@ impl Arguments {
     }
 
     fn wait_for(&self, volume: &str) -> Result<()> {
+        let mut feed = Feed::begin()?;
         loop {
             let all = reshapes(vec![volume.to_owned()])?;
             let Some(found) = all.into_iter().next() else {
                 return Err(usage(format!("the volblocksize of '{volume}' is not being changed")));
             };
             match (&found.state, &found.error) {
-                (ReshapeState::Active, _) => std::thread::sleep(LOOK_INTERVAL),
+                (ReshapeState::Active, _) => match &mut feed {
+                    Some(feed) => feed.wait(None)?,
+                    None => return Err(anyhow!("no daemon runs that you may use")),
+                },
                 (ReshapeState::Complete, _) if self.json => return print_json(&found),
                 (ReshapeState::Complete, _) => return output::print(&lines(&found)),
                 (ReshapeState::Canceled, _) => return Err(anyhow!("the copy of '{volume}' was canceled")),

@@ -1,8 +1,10 @@
 //! `cenote top`: pools, datasets, clients and devices, and what they do at the moment.
 //!
-//! A frame is the difference of two looks at the daemon's counters, per second. Frames are drawn with a few
-//! control sequences that every terminal has, on its other screen, so that what was there comes back at the
-//! end. Everything fits 80 columns; rows that do not fit are left out, those that do least first.
+//! A frame is the difference of two looks at the daemon's counters, per second. Reads and cached writes move
+//! counters without a change that the daemon's feed could tell of, so that frames come at intervals; the feed
+//! says when the daemon goes away. Frames are drawn with a few control sequences that every terminal has, on
+//! its other screen, so that what was there comes back at the end. Everything fits 80 columns; rows that do
+//! not fit are left out, those that do least first.
 
 mod draw;
 mod rates;
@@ -19,6 +21,7 @@ use server::api::{
 
 use self::draw::Sort;
 use self::rates::Frame;
+use crate::feed::Feed;
 use crate::output;
 use crate::prompt::NoEcho;
 use crate::{client, counters};
@@ -89,6 +92,7 @@ impl Arguments {
     /// Draws frames until a key ends it.
     fn watch(&self, mut before: Look, delay: Duration) -> Result<()> {
         let (mut sort, mut shown) = (self.sort, None::<Frame>);
+        let mut feed = Feed::begin()?;
         let mut screen = Screen::begin()?;
         loop {
             let lines = match &shown {
@@ -104,6 +108,10 @@ impl Arguments {
                 Some(b'w') => sort = Sort::Writes,
                 Some(b'n') => sort = Sort::Name,
                 Some(b' ') | None => {
+                    if let Some(feed) = &mut feed {
+                        // Where the daemon went away, nothing is drawn that is not so.
+                        feed.wait(Some(Duration::ZERO))?;
+                    }
                     let now = self.look()?;
                     shown = Some(frame(&before, &now));
                     before = now;

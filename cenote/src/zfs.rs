@@ -23,6 +23,7 @@ mod snapshot;
 mod sort;
 mod upgrade;
 mod userspace;
+mod wait;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -101,6 +102,8 @@ pub enum Zfs {
     Unallow(allow::UnallowArguments),
     /// List filesystems of older versions, or upgrade them
     Upgrade(upgrade::Arguments),
+    /// Wait until what goes on in a filesystem has ended
+    Wait(wait::Arguments),
     /// Show the version of this program
     Version(version::Arguments),
 }
@@ -139,6 +142,7 @@ impl Zfs {
             Self::Allow(arguments) => arguments.run(),
             Self::Unallow(arguments) => arguments.run(),
             Self::Upgrade(arguments) => arguments.run(),
+            Self::Wait(arguments) => arguments.run(),
             Self::Version(arguments) => arguments.run("zfs version"),
         };
         done.map_err(output::report)

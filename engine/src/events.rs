@@ -4,7 +4,7 @@
 //! An [`Event`] is a class, a time and named values. There are three families: `ereport.fs.zfs.*` for errors,
 //! `resource.fs.zfs.*` for changes of state, `sysevent.fs.zfs.*` for all other changes. A daemon has one ring
 //! of [`Events`] for all pools. Each event gets the next number; the oldest events fall out of the ring.
-//! Readers ask for all events after a number, and wait for the next one.
+//! Readers ask for all events after a number; the feed has the next ones.
 //!
 //! A pool posts its events through its [`Reporter`]. What is posted before the reporter has a ring, as
 //! while a pool is opened, waits there. Errors of one vdev come in floods: the reporter passes on at most
@@ -14,19 +14,24 @@
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `Reporter::state` | the pool's facts, recent errors; for a few lines | before `Events::ring` |
-//! | `Events::ring` | the ring; for a few lines | taken alone |
+//! | `Events::ring` | the ring; for a few lines | before that of [`feed`] |
+//!
+//! Beside the ring lies the [`feed`] of all that changes in pools, into which events go too.
 //!
 //! Source of the facts: OpenZFS 2.4 `zfs_fm.c`, `fm.c`, `sys/fm/fs/zfs.h`, `zpool-events(8)`.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+pub mod feed;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use device::IgnorePoison;
-use ondisk::Guid;
+use ondisk::{Guid, ObjsetId, Txg};
 use serde::{Deserialize, Serialize};
 
+use self::feed::{Change, Feed, MAX_CHANGES, What};
 use crate::{Bookmark, tunables};
 
 /// Events that a ring keeps (`zfs_zevent_len_max`).
@@ -91,6 +96,8 @@ pub const CLASSES: [&str; 44] = [
     "sysevent.fs.zfs.volume_delay",
 ];
 
+/// The most datasets that are remembered as written lately.
+const MAX_WRITTEN: usize = 16;
 /// The most events that wait for a ring.
 const MAX_EARLY: usize = 64;
 /// The error number of wrong bytes (`ECKSUM`, which is Linux's `EBADE`).
@@ -170,7 +177,7 @@ impl Event {
 #[derive(Debug, Default)]
 pub struct Events {
     ring: Mutex<Ring>,
-    posted: Condvar,
+    feed: Arc<Feed>,
 }
 
 #[derive(Debug, Default)]
@@ -194,6 +201,11 @@ pub struct Since {
 }
 
 impl Events {
+    /// The feed of all changes, in which the events are too.
+    pub fn feed(&self) -> &Arc<Feed> {
+        &self.feed
+    }
+
     /// A ring that goes on after events of an earlier daemon.
     pub fn restored(events: Vec<Event>) -> Self {
         let last_eid = events.iter().map(|event| event.eid).max().unwrap_or(0);
@@ -202,7 +214,7 @@ impl Events {
             events.pop_front();
         }
         let ring = Ring { events, last_eid, ..Ring::default() };
-        Self { ring: Mutex::new(ring), posted: Condvar::new() }
+        Self { ring: Mutex::new(ring), ..Self::default() }
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
@@ -219,28 +231,19 @@ impl Events {
         while ring.events.len() >= max_events() {
             ring.events.pop_front();
         }
+        self.feed.publish([Change {
+            pool: event.pool().unwrap_or_default().to_owned(),
+            guid: Guid(event.number("pool_guid").unwrap_or(0)),
+            txg: Txg::NONE,
+            what: What::Event(Arc::new(event.clone())),
+        }]);
         ring.events.push_back(event);
-        self.posted.notify_all();
         ring.last_eid
     }
 
     /// All events after the one with this number, without waiting.
     pub fn since(&self, eid: u64) -> Since {
         self.ring().since(eid)
-    }
-
-    /// The same; waits for one for at most `patience`. Blocks the thread.
-    pub fn wait_since(&self, eid: u64, patience: Duration) -> Since {
-        let until = Instant::now() + patience;
-        let mut ring = self.ring();
-        while ring.last_eid <= eid && !ring.is_over {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            ring = self.posted.wait_timeout(ring, left).ignore_poison().0;
-        }
-        ring.since(eid)
     }
 
     /// The number of the last event.
@@ -258,7 +261,7 @@ impl Events {
     /// No reader waits any more.
     pub fn end(&self) {
         self.ring().is_over = true;
-        self.posted.notify_all();
+        self.feed.end();
     }
 
     /// Whether [`Events::end`] was called.
@@ -350,6 +353,18 @@ struct ReporterState {
     rates: HashMap<(&'static str, Guid), (Instant, u32)>,
     places: HashSet<Place>,
     by_time: VecDeque<(Instant, Place)>,
+    /// Changes of groups that are not committed yet.
+    announced: BTreeMap<Txg, Announced>,
+    /// Datasets that were written lately, the last one at the end, while the feed has readers.
+    written: VecDeque<ObjsetId>,
+}
+
+/// What a group changes.
+#[derive(Debug, Default)]
+struct Announced {
+    changes: Vec<What>,
+    /// There are more than can be told.
+    is_too_much: bool,
 }
 
 type Place = (&'static str, Guid, Option<Bookmark>, Option<u64>, u64);
@@ -391,6 +406,72 @@ impl Reporter {
         self.resource("sysevent", name, vdev, more);
     }
 
+    /// The feed that it tells of changes, once the pool is open.
+    pub fn feed(&self) -> Option<Arc<Feed>> {
+        self.state().ring.as_ref().map(|ring| Arc::clone(&ring.feed))
+    }
+
+    /// Something becomes different with this group: it is told when the group is committed.
+    pub(crate) fn announce(&self, txg: Txg, what: What) {
+        let mut state = self.state();
+        if state.ring.is_none() {
+            return;
+        }
+        let announced = state.announced.entry(txg).or_default();
+        match announced.changes.len() < MAX_CHANGES {
+            true => announced.changes.push(what),
+            false => announced.is_too_much = true,
+        }
+    }
+
+    /// A group is committed, and readers see it.
+    pub(crate) fn committed(&self, txg: Txg) {
+        let mut state = self.state();
+        let later = state.announced.split_off(&Txg(txg.get() + 1));
+        let announced = std::mem::replace(&mut state.announced, later);
+        let Some(ring) = &state.ring else { return };
+        for (txg, Announced { changes, is_too_much }) in announced {
+            match is_too_much {
+                true => ring.feed.lose(),
+                false => ring.feed.publish(changes.into_iter().map(|what| state.change(txg, what))),
+            }
+        }
+        ring.feed.moved();
+    }
+
+    /// Something became different that belongs to no group.
+    pub fn tell(&self, what: What) {
+        let state = self.state();
+        if let Some(ring) = &state.ring {
+            ring.feed.publish([state.change(Txg::NONE, what)]);
+        }
+    }
+
+    /// A dataset is written with a group.
+    pub(crate) fn wrote(&self, dataset: ObjsetId) {
+        let mut state = self.state();
+        if !state.ring.as_ref().is_some_and(|ring| ring.feed.has_readers()) {
+            return;
+        }
+        state.written.retain(|other| *other != dataset);
+        if state.written.len() >= MAX_WRITTEN {
+            state.written.pop_front();
+        }
+        state.written.push_back(dataset);
+    }
+
+    /// Datasets that were written lately, while the feed had readers.
+    pub fn written_lately(&self) -> Vec<ObjsetId> {
+        self.state().written.iter().copied().collect()
+    }
+
+    /// Figures of the pool are others than before: space, or how far a job is.
+    pub(crate) fn moved(&self) {
+        if let Some(ring) = &self.state().ring {
+            ring.feed.moved();
+        }
+    }
+
     /// The state of a leaf changed: `resource.fs.zfs.statechange`, and `removed` when it is gone. `before` is
     /// its previous state.
     pub(crate) fn state_changed(&self, vdev: &VdevFacts, before: u64) {
@@ -400,6 +481,7 @@ impl Reporter {
         }
         let more = vec![field("vdev_laststate", before)];
         self.resource("resource", "statechange", Some(vdev), more);
+        self.tell(What::VdevState { guid: vdev.guid, path: vdev.path.clone(), state: vdev.state });
     }
 
     /// `resource.fs.zfs.NAME` or `sysevent.fs.zfs.NAME` (`zfs_event_create`).
@@ -470,6 +552,10 @@ impl Reporter {
 }
 
 impl ReporterState {
+    fn change(&self, txg: Txg, what: What) -> Change {
+        Change { pool: self.pool.clone(), guid: self.guid, txg, what }
+    }
+
     fn of_pool(&self) -> Vec<(String, Value)> {
         // `SPA_LOAD_NONE` and `SPA_LOAD_IMPORT`.
         let context = if self.is_open { 0 } else { 2 };
@@ -575,6 +661,29 @@ mod tests {
         assert_eq!((none.events.len(), none.dropped, none.last_eid), (0, 0, all.last_eid));
         let restored = Events::restored(all.events);
         assert_eq!(restored.post("sysevent.fs.zfs.pool_import".into(), Vec::new()), all.last_eid + 1);
+    }
+
+    #[test]
+    fn what_groups_change_is_told_when_they_are_committed() {
+        let (reporter, ring) = (Reporter::default(), Arc::new(Events::default()));
+        reporter.set_pool("tank", Guid(7));
+        reporter.announce(Txg(3), What::Configured);
+        reporter.attach(&ring);
+        let set = |name: &str| What::PoolSet { property: name.to_owned() };
+        reporter.announce(Txg(5), set("b"));
+        reporter.announce(Txg(4), set("a"));
+        assert_eq!(ring.feed().last(), 0);
+        reporter.committed(Txg(4));
+        reporter.tell(What::Suspended);
+        reporter.committed(Txg(5));
+        reporter.committed(Txg(6));
+        let told = ring.feed().after(0, 10).changes.into_iter();
+        let told: Vec<_> = told.map(|(_, change)| (change.txg, change.what.clone())).collect();
+        let expected = [(Txg(4), set("a")), (Txg::NONE, What::Suspended), (Txg(5), set("b"))];
+        assert_eq!(told, expected);
+        (0..=MAX_CHANGES).for_each(|_| reporter.announce(Txg(7), What::Configured));
+        reporter.committed(Txg(7));
+        assert!(ring.feed().after(3, 10).missed);
     }
 
     #[test]

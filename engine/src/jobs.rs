@@ -88,6 +88,12 @@ pub trait Host: Send + Sync + Sized + 'static {
     /// Writes down how these jobs stand when that is written, and that they came to stand so.
     fn keep(self: &Arc<Self>, keys: Vec<Self::Key>) -> impl Future<Output = Result<()>>;
 
+    /// A job stands otherwise than before; `None` when it was forgotten.
+    fn told(&self, _: &Self::Key, _: Option<JobState>) {}
+
+    /// A job is farther than before.
+    fn moved(&self) {}
+
     /// How jobs that are active, and whose targets are there, are to be done.
     fn work(self: &Arc<Self>, keys: &[(Self::Key, JobStatus)]) -> Vec<Work<Self>>;
 }

@@ -10,6 +10,7 @@
 //! ([`Delegated`]). A new one takes a request type here with its [`Action`]
 //! implementation, a method of the daemon, and a line in `daemon::actions`.
 
+mod activity;
 mod attached;
 mod audit;
 mod changes;
@@ -22,6 +23,7 @@ mod devices;
 mod diff;
 pub(crate) mod edge;
 mod events;
+mod feed;
 mod health;
 mod hooks;
 mod inject;
@@ -46,6 +48,7 @@ mod vdevs;
 mod views;
 mod what_if;
 
+pub use activity::*;
 pub use attached::*;
 pub use audit::*;
 pub use changes::*;
@@ -57,6 +60,7 @@ pub use delegation::*;
 pub use devices::*;
 pub use diff::*;
 pub use events::*;
+pub use feed::*;
 pub use health::*;
 pub use hooks::*;
 pub use inject::*;

@@ -31,6 +31,8 @@
 //! | `events` | the ring of events, and its file |
 //! | `agents` | what the daemon does by itself when something happens |
 //! | `attaching` | devices that are attached, replace others, and are detached |
+//! | `following` | volumes, block devices and the cache file, brought in line with the feed of changes |
+//! | `feed` | the feed of changes for its clients: snapshots, figures, words |
 //! | `hooks` | commands and webhooks that run on events |
 //! | `memory` | keeps the ARC at the size that the machine's memory allows |
 //! | `what_if` | what a cache of another size would do |
@@ -77,6 +79,8 @@ mod diff;
 mod disks;
 mod endpoints;
 mod events;
+mod feed;
+mod following;
 mod held_clients;
 mod hooks;
 mod host;
@@ -139,6 +143,7 @@ pub use attached::DeviceMaker;
 use closing::Ending;
 pub use diff::{FileComparison, dispatch_comparison};
 pub use endpoints::Endpoints;
+pub(crate) use feed::{Seen, told};
 use hooks::Hooks;
 pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
 pub use import_cached::Importing;
@@ -194,6 +199,8 @@ pub struct Daemon {
     /// The events of all pools.
     events: RwLock<Arc<Events>>,
     keeping_events: Mutex<()>,
+    /// Clients of the feed of changes.
+    feed_clients: feed::Clients,
     /// What runs on them.
     hooks: Hooks,
     /// The threads that serve volumes, once they do.
@@ -252,6 +259,7 @@ impl Daemon {
             before_requests: None,
             events: RwLock::default(),
             keeping_events: Mutex::default(),
+            feed_clients: feed::Clients::default(),
             hooks: Hooks::default(),
             shards: OnceLock::new(),
             ending: Ending::default(),
@@ -331,7 +339,10 @@ impl Daemon {
     async fn follow(self: &Arc<Self>, effects: Effects, is_done: bool) {
         if effects.has(Effects::VOLUMES) {
             // After failed ones too: what stood in their way was detached.
-            self.settle_devices().await;
+            self.catch_up().await;
+        } else if effects != Effects::NONE {
+            // What is being changed by others is left to them, and to the agents.
+            self.catch_up_idle().await;
         }
         // There may be files that are devices of pools.
         if is_done && effects.has(Effects::MOUNTS) {
@@ -399,6 +410,11 @@ impl Daemon {
         // A waiter may come later: the permit is kept for it.
         self.stop.notify_one();
         closed
+    }
+
+    /// What clients of the feed share.
+    pub(crate) fn feed_clients(&self) -> &feed::Clients {
+        &self.feed_clients
     }
 
     /// Completes when the end was requested. One task may wait.

@@ -1,10 +1,11 @@
 //! The HTTP API on a Unix socket.
 //!
 //! One route, `POST /v1/{action}`: how an action is answered follows from its declaration, and what a caller
-//! may ask for from its role ([`crate::caller`]). The same router answers on the socket for any user
-//! ([`crate::public`]). This socket's mode (0600) decides which processes may connect, and the peer's
-//! credentials are checked again: the daemon's own user and root. Bodies are bounded. A request that is
-//! dropped midway changes nothing that its action had not finished.
+//! may ask for from its role ([`crate::caller`]). `GET /v1/events` is the action `follow` for browsers and
+//! `curl`. The same router answers on the socket for any user ([`crate::public`]). This socket's mode (0600)
+//! decides which processes may connect, and the peer's credentials are checked again: the daemon's own user
+//! and root. Bodies are bounded. A request that is dropped midway changes nothing that its action had not
+//! finished.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,8 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::connect_info::Connected;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest, Path as UrlPath, Request, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest, Path as UrlPath, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::serve::{IncomingStream, Listener};
@@ -23,9 +24,10 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
-use crate::api::{Action, ApiError, Form, ReceivePart, ReceiveStream};
+use crate::api::{Action, ApiError, FollowChanges, Form, ReceivePart, ReceiveStream};
 use crate::caller::Caller;
 use crate::daemon::{self, Daemon, FileComparison, Sending};
+use crate::feed;
 use crate::socket::{self, SocketFile};
 
 /// Parts of an answer that wait for their client.
@@ -107,10 +109,10 @@ pub async fn serve(
 ) -> std::io::Result<()> {
     let ending = Arc::clone(&daemon);
     let router = router(daemon, MAX_BODY_BYTES);
-    // Connections that hold views would be waited for.
+    // Connections whose answers last would be waited for.
     let stop = async move {
         stop.await;
-        ending.end_views();
+        ending.end_lasting_answers();
     };
     let service = router.into_make_service_with_connect_info::<Caller>();
     axum::serve(socket, service).with_graceful_shutdown(stop).await
@@ -119,7 +121,7 @@ pub async fn serve(
 /// What answers on the sockets of the API. Callers are known by their connections.
 pub(crate) fn router(daemon: Arc<Daemon>, max_body_bytes: usize) -> axum::Router {
     axum::Router::new()
-        .route("/v1/{action}", post(act))
+        .route("/v1/{action}", post(act).get(follow))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .with_state(daemon)
 }
@@ -279,10 +281,29 @@ async fn act(
     if form.as_ref().is_ok_and(|form| *form == Form::StreamIn) {
         return receive_stream(daemon, caller, request.into_body()).await;
     }
-    let body = match Bytes::from_request(request, &()).await {
-        Ok(body) => body,
-        Err(rejection) => return rejection.into_response(),
-    };
+    match Bytes::from_request(request, &()).await {
+        Ok(body) => answer(daemon, caller, action, body).await,
+        Err(rejection) => rejection.into_response(),
+    }
+}
+
+/// `GET /v1/events` follows the feed of changes. Nothing else is got in this way.
+async fn follow(
+    State(daemon): State<Arc<Daemon>>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    UrlPath(path): UrlPath<String>,
+    query: Query<feed::Query>,
+    headers: HeaderMap,
+) -> Response {
+    match feed::request(&path, &headers, query.0) {
+        Ok(body) => answer(daemon, caller, FollowChanges::NAME.to_owned(), body).await,
+        Err(error) => refusal(&error),
+    }
+}
+
+/// Does what was asked, in the form that the action declares.
+async fn answer(daemon: Arc<Daemon>, caller: Caller, action: String, body: Bytes) -> Response {
+    let form = daemon::known(&action).map(|known| known.declared.form);
     let answered = match form {
         // It waits for no device itself. A client that goes away drops this, and with it the load.
         Ok(Form::OnceByServer) => {
@@ -292,6 +313,7 @@ async fn act(
         Ok(Form::HeldOpen) => Ok(hold_view(&daemon, &caller, &body)),
         Ok(Form::Parts) => compare_files(daemon, caller, body).await,
         Ok(Form::FramesOut) => send(daemon, caller, body).await,
+        Ok(Form::ServerSentEvents) => Ok(feed::answer(daemon, &caller, &body)),
         // An unknown one is refused there.
         Ok(Form::Once | Form::StreamIn) | Err(_) => {
             // Actions wait for devices through the calling thread's ring, which this runtime's threads do

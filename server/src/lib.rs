@@ -11,6 +11,7 @@ mod commit_on_unmount;
 mod cpu_latency;
 pub mod daemon;
 pub mod descriptors;
+mod feed;
 pub mod fuse;
 pub mod http;
 pub mod iscsi;

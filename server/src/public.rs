@@ -193,6 +193,12 @@ pub async fn serve(
     daemon: Arc<Daemon>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
+    let ending = Arc::clone(&daemon);
+    // Clients of the feed would be waited for.
+    let stop = async move {
+        stop.await;
+        ending.end_lasting_answers();
+    };
     let router = http::router(daemon, MAX_BODY_BYTES);
     let service = router.into_make_service_with_connect_info::<Caller>();
     axum::serve(socket, service).with_graceful_shutdown(stop).await

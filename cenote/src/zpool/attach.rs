@@ -1,16 +1,12 @@
 //! `zpool attach`, `detach` and `replace`.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 use server::api::{AttachDevice, DetachDevice, GetStatus, PoolStatus, State, VdevNode};
 
 use crate::output::usage;
-use crate::{client, command_line};
-
-/// How often `-w` asks.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+use crate::{client, command_line, feed};
 
 /// Arguments of `zpool attach`.
 #[derive(Debug, clap::Args)]
@@ -96,10 +92,10 @@ impl Common {
             command: command_line::command(),
         };
         let new = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(&pool))?;
-        while self.wait && lacks_something(&pool, new, replace)? {
-            std::thread::sleep(LOOK_INTERVAL);
+        match self.wait {
+            true => feed::until(|| Ok(!lacks_something(&pool, new, replace)?)),
+            false => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -8,13 +8,11 @@ use std::io::Write as _;
 use anyhow::{Context, Result};
 use engine::vdev::State;
 use serde_json::{Map, Value, json};
-use server::api::{ClearEvents, Event, EventList, EventValue, GetEvents};
+use server::api::{ClearEvents, Event, EventList, EventValue, FeedMessage, GetEvents};
 
 use crate::client;
+use crate::feed::{Came, Feed};
 use crate::output::{self, JsonOptions, usage};
-
-/// How long one request waits for the next event.
-const WAIT_MS: u64 = 2000;
 
 /// Arguments of `zpool events`.
 #[derive(Debug, clap::Args)]
@@ -59,16 +57,39 @@ impl Arguments {
         if !self.scripted {
             output::print(&format!("{:<30} {}\n", "TIME", "CLASS"))?;
         }
+        if !self.follow {
+            return self.print(&output::ask(&request, |_| EventList::default())?);
+        }
+        let listed = client::call(&request)?;
+        self.print(&listed)?;
+        let mut feed = Feed::begin()?.context("no daemon runs that you may use")?;
+        let mut last = listed.last_eid;
+        let mut may_miss = true;
         loop {
-            let listed = match self.follow {
-                true => client::call(&request)?,
-                false => output::ask(&request, |_| EventList::default())?,
-            };
-            self.print(&listed)?;
-            if !self.follow {
-                return Ok(());
+            if may_miss {
+                // What happened before the feed began, or is not in it any more.
+                request.after = last;
+                let listed = client::call(&request)?;
+                self.print(&listed)?;
+                last = listed.last_eid;
             }
-            (request.after, request.wait_ms) = (listed.last_eid, WAIT_MS);
+            may_miss = self.print_next(&mut feed, &mut last)?;
+        }
+    }
+
+    /// Prints what comes next, if it is an event. Whether some may have been missed.
+    fn print_next(&self, feed: &mut Feed, last: &mut u64) -> Result<bool> {
+        let Came::Message(message) = feed.next(None)? else { return Ok(false) };
+        match *message {
+            FeedMessage::Event(event) if event.eid > *last => {
+                *last = event.eid;
+                let is_meant =
+                    self.pool.is_none() || event.pool().is_none() || event.pool() == self.pool.as_deref();
+                let events = if is_meant { vec![event] } else { Vec::new() };
+                self.print(&EventList { events, ..EventList::default() })?;
+                Ok(false)
+            }
+            message => Ok(matches!(message, FeedMessage::Missed(_))),
         }
     }
 

@@ -1,15 +1,10 @@
 //! `zpool initialize` and `zpool trim`: writing or trimming the free space of devices.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use server::api::{GetStatus, Sweep, SweepAction, SweepDevices, SweepState, Sweeping};
 
 use crate::output::usage;
-use crate::{client, command_line};
-
-/// How often the state is asked for while waiting.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+use crate::{client, command_line, feed};
 
 /// The common options of both.
 #[derive(Debug, clap::Args)]
@@ -130,13 +125,11 @@ fn all_pools() -> Result<Vec<String>> {
 
 /// Returns when none of these devices is worked on any more.
 fn wait_for(pool: &str, work: Sweep, devices: &[u64]) -> Result<()> {
-    loop {
-        let status = client::call(&GetStatus { pools: vec![pool.to_owned()], ..GetStatus::default() })?;
+    feed::until(|| {
+        let request = GetStatus { pools: vec![pool.to_owned()], ..GetStatus::default() };
+        let status = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(pool))?;
         let mut sweeps = status.entries.iter().flat_map(|pool| &pool.sweeps);
         let is_ours = |sweep: &Sweeping| sweep.work == work && devices.contains(&sweep.guid);
-        if !sweeps.any(|sweep| is_ours(sweep) && sweep.state == SweepState::Active) {
-            return Ok(());
-        }
-        std::thread::sleep(LOOK_INTERVAL);
-    }
+        Ok(!sweeps.any(|sweep| is_ours(sweep) && sweep.state == SweepState::Active))
+    })
 }

@@ -1,15 +1,10 @@
 //! `zpool scrub` and `zpool resilver`: verifying all blocks, and copying what devices missed.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use server::api::{GetStatus, PoolStatus, Progress, Scan, ScanAction, ScanKind, ScanPool};
 
 use crate::output::{self, usage};
-use crate::{client, command_line};
-
-/// How often the state is asked for while waiting.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+use crate::{client, command_line, feed};
 
 /// Arguments of `zpool scrub`.
 #[derive(Debug, clap::Args)]
@@ -166,11 +161,9 @@ pub(super) fn is_scrubbing(pool: &PoolStatus) -> bool {
 }
 
 fn wait_for_scrub(pool: &str) -> Result<()> {
-    loop {
-        let status = client::call(&GetStatus { pools: vec![pool.to_owned()], ..GetStatus::default() })?;
-        if !status.entries.iter().any(is_scrubbing) {
-            return Ok(());
-        }
-        std::thread::sleep(LOOK_INTERVAL);
-    }
+    feed::until(|| {
+        let request = GetStatus { pools: vec![pool.to_owned()], ..GetStatus::default() };
+        let status = client::call_running(&request)?.ok_or_else(|| super::no_such_pool(pool))?;
+        Ok(!status.entries.iter().any(is_scrubbing))
+    })
 }

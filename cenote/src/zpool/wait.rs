@@ -2,6 +2,8 @@
 //!
 //! Only OpenZFS continues removals and expansions; a pool that was exported during one would continue it
 //! there. A scrub that is paused is not waited for, nor is a copy of a volume that is, or that failed.
+//!
+//! It looks when the daemon's feed says that something changed ([`crate::feed`]).
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +14,9 @@ use server::api::{
 };
 
 use crate::client;
+use crate::feed::Feed;
 use crate::output::usage;
 
-/// How often the state is asked for.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long an old device may take to go once the new one has everything. In a pool that is open read-only it
 /// stays.
 const SETTLE_LIMIT: Duration = Duration::from_secs(10);
@@ -64,15 +65,21 @@ impl Arguments {
         let all = Activity::value_variants();
         let chosen = if self.activities.is_empty() { all } else { &self.activities[..] };
         let mut settling = None;
+        let mut feed = Feed::begin()?;
         loop {
             let look = Look::at(&pool)?;
             let settles = chosen.contains(&Activity::Replace) && look.settles();
+            let mut patience = None;
             if chosen.iter().any(|activity| look.shows(*activity)) {
                 settling = None;
-            } else if !settles || settling.get_or_insert_with(Instant::now).elapsed() > SETTLE_LIMIT {
-                return Ok(());
+            } else {
+                let waited = settling.get_or_insert_with(Instant::now).elapsed();
+                if !settles || waited > SETTLE_LIMIT {
+                    return Ok(());
+                }
+                patience = Some(SETTLE_LIMIT.saturating_sub(waited) + Duration::from_millis(1));
             }
-            std::thread::sleep(LOOK_INTERVAL);
+            feed.as_mut().ok_or_else(|| super::no_such_pool(&pool))?.wait(patience)?;
         }
     }
 }

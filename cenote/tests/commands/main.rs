@@ -11,6 +11,7 @@ mod delegation;
 mod devices;
 mod diff;
 mod faults;
+mod feed;
 mod golden;
 mod import;
 mod keys;

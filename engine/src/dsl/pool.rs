@@ -238,6 +238,7 @@ impl SyncTask {
             if dataset.objset.is_dirty(self.txg()) {
                 let synced = dataset.objset.sync(self.writer(), self.txg()).await?;
                 edit::synced(self, dataset.objset.id(), &synced).await?;
+                self.pool().vdevs().reporter().wrote(dataset.objset.id());
             }
             if let Some(point) = dataset.take_resume_point(self.txg()) {
                 edit::receive::note_point(self, dataset.objset.id(), point).await?;

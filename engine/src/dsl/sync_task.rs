@@ -16,7 +16,7 @@ use super::history;
 use super::live_dataset::LiveDataset;
 use super::pool::DslPool;
 use crate::error::Result;
-use crate::events;
+use crate::events::{self, feed::What};
 use crate::mos::MosTask;
 use crate::txg::Tx;
 
@@ -82,6 +82,11 @@ impl SyncTask {
     /// freed.
     pub(crate) async fn release(&self, bp: &Blkptr) -> Result<bool> {
         self.dsl_pool.tables().release(self, bp).await
+    }
+
+    /// Has it told, when the group is committed, what the change makes different.
+    pub(crate) fn announce(&self, what: What) {
+        self.pool().vdevs().reporter().announce(self.txg(), what);
     }
 
     /// Posts an internal record of the history as an event (`spa_history_log_notify`).

@@ -132,7 +132,10 @@ impl<H: Host> Jobs<H> {
         let entry = state.entries.get_mut(key)?;
         (entry.status.done, entry.status.total) = (done, total);
         entry.pace.mark(now, done);
-        Some(entry.status)
+        let status = entry.status;
+        drop(state);
+        host.moved();
+        Some(status)
     }
 
     /// Starts jobs, or goes on with those that were suspended. `rate_limit` bounds what is done in a second;
@@ -162,6 +165,7 @@ impl<H: Host> Jobs<H> {
                 };
             }
         }
+        keys.iter().for_each(|key| host.told(key, Some(JobState::Active)));
         host.keep(keys.to_vec()).await?;
         self.begin(host, keys)
     }
@@ -198,8 +202,14 @@ impl<H: Host> Jobs<H> {
                 _ => false,
             }
         };
-        let stopped = keys.iter().filter(|key| stop(key)).copied().collect();
+        let stopped: Vec<H::Key> = keys.iter().filter(|key| stop(key)).copied().collect();
         state.wake();
+        drop(state);
+        let new = match how {
+            Stop::Suspend => JobState::Suspended,
+            Stop::Cancel => JobState::Canceled,
+        };
+        stopped.iter().for_each(|key| host.told(key, Some(new)));
         stopped
     }
 
@@ -308,6 +318,8 @@ impl<H: Host> Jobs<H> {
         waiting.push_back((key, job));
         state.entries.entry(key).or_insert(entry);
         if has_thread {
+            drop(state);
+            host.told(&key, Some(JobState::Active));
             return Ok(());
         }
         let worker = state.new_worker();
@@ -315,6 +327,7 @@ impl<H: Host> Jobs<H> {
             Ok(thread) => {
                 drop(state);
                 self.add_thread(thread);
+                host.told(&key, Some(JobState::Active));
                 Ok(())
             }
             Err(error) => {
@@ -404,8 +417,10 @@ impl<H: Host> Jobs<H> {
             }
             _ => false,
         };
-        let complete = work.keys.iter().filter(|key| complete(key)).copied().collect();
+        let complete: Vec<H::Key> = work.keys.iter().filter(|key| complete(key)).copied().collect();
         state.wake();
+        drop(state);
+        complete.iter().for_each(|key| host.told(key, Some(JobState::Complete)));
         complete
     }
 

@@ -19,6 +19,16 @@ pub enum JobState {
 }
 
 impl JobState {
+    /// It in a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Canceled => "canceled",
+            Self::Suspended => "suspended",
+            Self::Complete => "complete",
+        }
+    }
+
     /// The state that has a number, if one has.
     pub fn from_number(number: u64) -> Option<Self> {
         [Self::Active, Self::Canceled, Self::Suspended, Self::Complete]

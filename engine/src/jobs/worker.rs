@@ -83,6 +83,9 @@ pub(super) fn start_line<H: Host>(host: &Arc<H>, id: WorkerId, line: &'static st
                 tracing::warn!(%error, "{line} of {key:?} is not complete");
             }
             worker.jobs.leave_line(line, &key);
+            if let Some(host) = worker.host.upgrade() {
+                host.told(&key, worker.jobs.state_of(&key));
+            }
         }
     })
 }
@@ -115,7 +118,11 @@ impl<H: Host> Worker<H> {
             }
             let Self { jobs, host, id, .. } = self;
             let turn = Turn { jobs, host, worker: *id, keys: &work.keys };
-            match work.job.step(&turn).await? {
+            let step = work.job.step(&turn).await?;
+            if let Some(host) = host.upgrade() {
+                host.moved();
+            }
+            match step {
                 Step::More { pause } => self.jobs.pause(pause),
                 Step::Complete => break,
             }

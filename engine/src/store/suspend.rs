@@ -45,6 +45,7 @@ use futures_util::future::BoxFuture;
 use super::Store;
 use crate::error::{Error, Result};
 use crate::events::Reporter;
+use crate::events::feed::What;
 use crate::txg::Txgs;
 use crate::{patience, waits};
 
@@ -174,6 +175,7 @@ impl Suspension {
                 tracing::error!(%error, "the pool is suspended: devices fail; see zpool status, zpool clear");
                 state.why = Some(error.clone());
                 self.reporter.ereport("io_failure", None, None, None);
+                self.reporter.tell(What::Suspended);
             }
             if state.mode == FailMode::Continue {
                 txgs.refuse(Some(error.clone()));
@@ -198,7 +200,9 @@ impl Suspension {
     /// Lets the waiting callers try again.
     pub(crate) fn resume(&self) {
         let mut state = self.state();
-        state.why = None;
+        if state.why.take().is_some() {
+            self.reporter.tell(What::Resumed);
+        }
         state.resumed += 1;
         if let Some(txgs) = state.txgs.as_ref().and_then(Weak::upgrade) {
             txgs.refuse(None);

@@ -91,6 +91,8 @@ pub enum Form {
     Parts,
     /// By a stream in frames.
     FramesOut,
+    /// By server-sent events, until the client goes away.
+    ServerSentEvents,
     /// The request is a line of JSON with a stream behind it, the answer a line of JSON for each part.
     StreamIn,
 }
@@ -103,6 +105,7 @@ impl Form {
             Self::HeldOpen => "held-open",
             Self::Parts => "lines",
             Self::FramesOut => "frames",
+            Self::ServerSentEvents => "server-sent-events",
             Self::StreamIn => "stream-in",
         }
     }

@@ -98,8 +98,6 @@ impl Event {
 pub struct GetEvents {
     /// The number of the last event that is known; 0 for all events.
     pub after: u64,
-    /// How long to wait for one, in milliseconds, at most two seconds.
-    pub wait_ms: u64,
     /// Only events of this pool.
     pub pool: Option<String>,
 }
@@ -109,7 +107,7 @@ impl Action for GetEvents {
         "events",
         Part::Events,
         Role::Operator,
-        "The events after one; waits for the next one if asked to",
+        "The events after one; those that come later are in the feed of changes (`follow`)",
     )
     .in_words("show events", "");
     const DELEGATED: Delegated<Self> = Delegated::Never;

@@ -52,6 +52,7 @@ fn operation(declared: &Declaration, [request, reply]: [Schema; 2], error: &Sche
         Form::Once | Form::OnceByServer => "application/json",
         Form::HeldOpen | Form::Parts | Form::StreamIn => "application/x-ndjson",
         Form::FramesOut => "application/octet-stream",
+        Form::ServerSentEvents => "text/event-stream",
     };
     let mut responses = json!({
         "200": { "description": "The reply", "content": of_type(media, &reply) },

@@ -171,7 +171,7 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 82] = [
+pub static ACTIONS: [Known; 84] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),
@@ -233,6 +233,7 @@ pub static ACTIONS: [Known; 82] = [
     later!(SetProperties: set_properties),
     later!(InheritProperty: inherit_property),
     later!(ListSpace: list_space),
+    later!(GetActivity: activity),
     later!(ListHolds: list_holds),
     later!(AllowPermissions: allow),
     later!(UnallowPermissions: unallow),
@@ -252,6 +253,7 @@ pub static ACTIONS: [Known; 82] = [
     // These are answered in forms of their own, by the socket.
     Known::of::<api::RunLoad>(None),
     Known::of::<api::HoldView>(None),
+    Known::of::<api::FollowChanges>(None),
     Known::of::<api::CompareFiles>(None),
     Known::of::<api::SendSnapshot>(None),
     Known::of::<api::ReceiveStream>(None),
@@ -291,6 +293,7 @@ mod tests {
             Form::Once | Form::OnceByServer => format!("`{request}` → `{reply}`"),
             Form::HeldOpen => format!("`{request}` → `{reply}`, and the connection stays open"),
             Form::Parts => format!("`{request}` → a `{reply}` a line"),
+            Form::ServerSentEvents => format!("`{request}` → `{reply}`s, as server-sent events"),
             Form::FramesOut => format!("`{request}` → a stream in frames, and `{reply}`s"),
             Form::StreamIn => format!("`{request}` as a line, a stream behind it → a `{reply}` a line"),
         }

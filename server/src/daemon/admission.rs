@@ -124,7 +124,15 @@ impl Daemon {
         }
     }
 
-    /// The same by the role of the caller alone.
+    /// A request that changes nothing, as it is done for this caller by its role alone.
+    ///
+    /// # Errors
+    /// As those of [`Self::admit`].
+    pub(crate) fn request_by_role<A: Action>(&self, caller: &Caller, body: &[u8]) -> Result<A, ApiError> {
+        self.admit_by_role(caller, A::NAME, body)?.request()
+    }
+
+    /// As [`Self::admit`] does it, by the role of the caller alone.
     ///
     /// # Errors
     /// As those of [`Self::admit`].

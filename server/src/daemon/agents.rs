@@ -1,28 +1,27 @@
 //! What the daemon does by itself when something happens to a pool: the part of OpenZFS's event daemon
 //! (`zed`).
 //!
-//! One thread reads the ring of events. For each event it runs the hooks that want it ([`super::hooks`]), and
-//! decides whether a device must be acted on:
+//! One thread follows the feed of changes. For each event it runs the hooks that want it ([`super::hooks`]),
+//! and decides whether a device must be acted on:
 //!
 //! | event | action |
 //! |---|---|
 //! | a leaf became `FAULTED`, `UNAVAIL` or `REMOVED`, or `DEGRADED` by errors | a hot spare takes its place |
 //! | none; every few seconds | hot spares are looked at, and devices whose work is done are detached |
 //! | none; every few seconds | devices that were gone and are back are taken online, and their spares go back; with `autoreplace=on` empty devices replace those that are gone |
-//! | none; a volume was exchanged for a copy with another block size | block devices of its snapshots get their new names |
 //! | none; every few seconds | requests of volumes' clients that take long are reported |
 //! | none; every minute | scrubs that are due by schedule begin |
-//! | a device was attached or detached | the pool's entry in the cache file is brought up to date |
+//! | none; any change | what follows the feed is brought in line ([`super::following`]), unless an action does so |
 //!
 //! A leaf is acted on once for each time that it leaves `ONLINE`, and again when more spares are free. What
 //! is decided is logged. Pools that are suspended are left alone, because nothing can be changed in them:
 //! their devices are looked after when they go on, and so are those of a pool that was imported with devices
 //! that had failed.
 //!
-//! The thread also writes the events down now and then. It ends with the daemon.
+//! The thread also writes the events down now and then. It ends with the daemon. It sleeps until something
+//! changes or the next look is due, so that an idle daemon is woken every five seconds.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::Ordering;
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -33,8 +32,8 @@ use ondisk::Guid;
 
 use super::{Daemon, OpenPool};
 
-/// How long the thread waits for an event.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// After so long a pool is looked at again that an action was changing.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// How often it looks for devices that are back.
 const LOOK_FOR_DEVICES: Duration = Duration::from_secs(5);
 /// How often it looks for scrubs that are due.
@@ -42,22 +41,17 @@ const LOOK_FOR_SCRUBS: Duration = Duration::from_secs(60);
 /// How often events are written down.
 const KEEP_EVENTS: Duration = Duration::from_secs(5);
 
-/// Events after which the cache file has another list of devices.
-const CHANGES_OF_DEVICES: [&str; 3] =
-    ["sysevent.fs.zfs.vdev_attach", "sysevent.fs.zfs.vdev_remove", "sysevent.fs.zfs.vdev_spare"];
-
-/// The event after the commit of such a change.
-const CONFIG_IS_COMMITTED: &str = "sysevent.fs.zfs.config_sync";
-
 /// The agents of a daemon.
 struct Agents {
     daemon: Weak<Daemon>,
+    /// The last change that was seen.
+    last_change: u64,
     /// The last event that was read.
     last_eid: u64,
     /// Leaves that were acted on, by pool, and how many spares were free then.
     acted_on: HashMap<(u64, Guid), usize>,
-    /// Pools of which other devices are in a group that is not committed yet.
-    changed: HashSet<u64>,
+    /// A pool was being changed when it was to be brought in line.
+    is_behind: bool,
     looked: Instant,
     looked_for_scrubs: Instant,
     kept: Instant,
@@ -75,9 +69,10 @@ impl Daemon {
         let now = Instant::now();
         let mut agents = Agents {
             daemon: Arc::downgrade(self),
+            last_change: self.feed().last(),
             last_eid: self.events().last_eid(),
             acted_on: HashMap::new(),
-            changed: HashSet::new(),
+            is_behind: false,
             looked: now,
             looked_for_scrubs: now,
             kept: now,
@@ -95,13 +90,29 @@ impl Daemon {
 }
 
 impl Agents {
-    /// Waits for events and acts on them. Returns false at the end of the daemon.
+    /// When there is something to be done although nothing changes.
+    fn next_look(&self) -> Instant {
+        let mut next = self.looked + LOOK_FOR_DEVICES;
+        if self.has_new {
+            next = next.min(self.kept + KEEP_EVENTS);
+        }
+        if self.is_behind {
+            next = next.min(Instant::now() + TRY_AGAIN);
+        }
+        next
+    }
+
+    /// Waits for changes and acts on them. Returns false at the end of the daemon.
     fn step(&mut self) -> bool {
-        let Some(events) = self.daemon.upgrade().map(|daemon| daemon.events()) else { return false };
-        let since = events.wait_since(self.last_eid, PATIENCE);
+        let Some(feed) = self.daemon.upgrade().map(|daemon| daemon.feed()) else { return false };
+        feed.wait_after(self.last_change, self.next_look());
+        self.last_change = feed.last();
+        drop(feed);
+        let Some(daemon) = self.daemon.upgrade() else { return false };
+        let events = daemon.events();
+        let since = events.since(self.last_eid);
         let is_over = events.is_over();
         drop(events);
-        let Some(daemon) = self.daemon.upgrade() else { return false };
         self.last_eid = since.last_eid;
         self.has_new |= !since.events.is_empty();
         for event in &since.events {
@@ -114,10 +125,8 @@ impl Agents {
             daemon.keep_events();
             (self.kept, self.has_new) = (Instant::now(), false);
         }
-        if !is_over
-            && daemon.open_pools().iter().any(|open| open.devices_are_old.swap(false, Ordering::Acquire))
-        {
-            device::block_on(daemon.settle_devices());
+        if !is_over {
+            self.is_behind = device::block_on(daemon.catch_up_idle());
         }
         if !is_over && self.looked.elapsed() >= LOOK_FOR_DEVICES {
             daemon.open_pools().iter().for_each(|open| open.tell_of_slow_requests());
@@ -137,13 +146,6 @@ impl Agents {
     /// Acts on one event.
     fn act(&mut self, daemon: &Arc<Daemon>, event: &Event) {
         let Some(pool) = event.number("pool_guid") else { return };
-        if CHANGES_OF_DEVICES.contains(&event.class.as_str()) {
-            self.changed.insert(pool);
-        }
-        if event.class == CONFIG_IS_COMMITTED && self.changed.remove(&pool) {
-            let open = daemon.open_pools().into_iter().find(|open| open.guid().get() == pool);
-            open.and_then(|open| daemon.keep(&open));
-        }
         let Some(leaf) = event.vdev() else { return };
         if event.class != "resource.fs.zfs.statechange" {
             return;

@@ -3,8 +3,8 @@
 //! # Which volumes
 //! Volumes whose property `volmode` is `dev` or `full`, set there or inherited; their snapshots if `snapdev`
 //! is `visible`; and those that were attached by request ([`api::AttachVolume`]). `volmode=default` means no
-//! device: not every volume is for this machine, and the kernel's NBD client has few devices. After each
-//! change of a pool the devices are brought in line with its volumes ([`Daemon::settle_devices`]). If the
+//! device: not every volume is for this machine, and the kernel's NBD client has few devices. The devices
+//! follow the feed of changes ([`super::following`]). If the
 //! kernel cannot make a device, the log says so, and a request for it fails.
 //!
 //! A device is made in the first way that the kernel has ([`DeviceMaker::ways`]), unless the request names
@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use engine::events::feed::What;
 use engine::properties::{Environment, Prop};
 
 use super::clients::Client;
@@ -163,9 +164,21 @@ impl Devices {
 }
 
 impl OpenPool {
+    /// Whether a volume has a device, or there is one that could.
+    pub(super) fn may_have_devices(&self) -> bool {
+        !self.volumes().is_empty() || !lock(&self.devices.attached).is_empty()
+    }
+
     /// Detaches the volumes that are meant, after the kernel wrote what it keeps of them. One that is in use
-    /// stays, unless forced. Blocks the thread.
+    /// stays, unless forced. Those that are to have devices afterwards get them with
+    /// [`Daemon::catch_up`]. Blocks the thread.
     pub(super) fn detach_devices(&self, is_meant: impl Fn(&str) -> bool, force: bool) -> Vec<ApiError> {
+        self.followed.note_devices();
+        self.detach_for_good(is_meant, force)
+    }
+
+    /// The same for those that are to have none.
+    fn detach_for_good(&self, is_meant: impl Fn(&str) -> bool, force: bool) -> Vec<ApiError> {
         // Nothing waits for the pool's devices.
         let mut is_stuck = self.is_suspended();
         let mut attached = lock(&self.devices.attached);
@@ -192,7 +205,10 @@ impl OpenPool {
                 }),
             };
             match flushed.and_then(|()| attached.detach(is_stuck)) {
-                Ok(()) => false,
+                Ok(()) => {
+                    self.tell(What::Served { name: volume.clone(), how: "detached" });
+                    false
+                }
                 Err(error) => {
                     failed.push(ApiError::failed(format!(
                         "volume '{volume}' stays attached as {node}: {error}"
@@ -328,6 +344,7 @@ impl Daemon {
         }
         let told = new.told(name);
         attached.insert(name.to_owned(), new);
+        pool.tell(What::Served { name: name.to_owned(), how: "attached" });
         Ok(told)
     }
 
@@ -354,22 +371,8 @@ impl Daemon {
         clear_links(links, |node| ways.iter().any(|(_, devices)| devices.is_left(node)));
     }
 
-    /// Brings the devices of all pools in line with their volumes, after something changed. What cannot be
-    /// done is said in the log.
-    pub(super) async fn settle_devices(&self) {
-        for pool in self.open_pools() {
-            // A pool that is being closed, or whose devices are away, gets no new ones.
-            if pool.is_suspended() || pool.volumes().is_empty() && pool.devices.list().is_empty() {
-                continue;
-            }
-            let Ok(_changing) = pool.change().await else { continue };
-            for warning in self.settle_devices_of(&pool).await {
-                tracing::warn!(pool = pool.name(), "{warning}");
-            }
-        }
-    }
-
-    /// The same for one pool, by who has the right to change it.
+    /// Brings the devices of a pool in line with its volumes, for a caller with the right to change it. Gives
+    /// what could not be done.
     pub(super) async fn settle_devices_of(&self, pool: &Arc<OpenPool>) -> Vec<String> {
         if pool.devices.list().is_empty() && !self.device_maker.is_there() {
             return Vec::new();
@@ -383,11 +386,11 @@ impl Daemon {
             Ok(with_device) => wanted.extend(with_device),
             Err(error) => return vec![format!("cannot update the devices of volumes: {error}")],
         }
-        let failed = pool.detach_devices(|volume| !wanted.contains(volume), false);
+        let failed = pool.detach_for_good(|volume| !wanted.contains(volume), false);
         let mut warnings: Vec<String> = failed.into_iter().map(|error| error.message).collect();
         // A size that the kernel keeps is that of a device which is attached again.
         let again = pool.resize_devices(&volumes, &mut warnings);
-        let failed = pool.detach_devices(|volume| again.contains(volume), false);
+        let failed = pool.detach_for_good(|volume| again.contains(volume), false);
         warnings
             .extend(failed.into_iter().map(|error| format!("a device keeps its size: {}", error.message)));
         for name in &wanted {

@@ -64,7 +64,7 @@ impl Daemon {
             None => self.attach_new(&pool, live, &request, (at, vdev), &doing).await?,
         };
         sync_tasks::change(live, request.command, |_| async { Ok(()) }).await?;
-        self.keep(&pool);
+        self.catch_up_in(&pool).await;
         Ok(attached.0)
     }
 
@@ -186,7 +186,8 @@ impl Daemon {
                 ..api::AttachDevice::default()
             };
             match self.attach_new(pool, live, &request, (Guid(vdev.guid), vdev), doing).await {
-                Ok(_) => drop(self.keep(pool)),
+                // The agents catch up with it.
+                Ok(_) => {}
                 Err(error) => {
                     tracing::info!(vdev = vdev.name, %error, "not replaced by what is in its place")
                 }
@@ -206,7 +207,7 @@ impl Daemon {
         let leaf = find_in_use(&pool, &request.device, &doing)?;
         live.detach(leaf).await.map_err(|error| refused(&doing, error))?;
         sync_tasks::change(live, request.command, |_| async { Ok(()) }).await?;
-        self.keep(&pool);
+        self.catch_up_in(&pool).await;
         Ok(())
     }
 }

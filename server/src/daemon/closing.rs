@@ -36,6 +36,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use device::IgnorePoison;
+use engine::events::feed::What;
 use engine::vdev::release::release;
 use ondisk::vdev_config::PoolState;
 
@@ -217,7 +218,11 @@ impl Daemon {
         let order = Order { force: request.force, state, command: request.command.clone() };
         let mut exported = Vec::new();
         for pool in pools {
-            self.close(&pool, &order)?;
+            if let Err(error) = self.close(&pool, &order) {
+                // Devices were detached for it. What still holds the pool is not waited for.
+                self.catch_up_idle().await;
+                return Err(error);
+            }
             if !request.stays_open {
                 self.keep_no_more(&pool);
             }
@@ -291,6 +296,7 @@ impl Daemon {
         }
         for pool in watched.iter().filter(|pool| pool.thread.is_some() && pool.given_up.is_some()) {
             self.forget(&pool.open);
+            pool.open.tell(What::Closed);
         }
         watched.into_iter().filter_map(|pool| pool.outcome).collect()
     }
@@ -345,12 +351,10 @@ impl Daemon {
         }
         let in_use = open.detach_devices(|_| true, order.force).into_iter().next().filter(|_| !order.force);
         if let Some(error) = in_use {
-            self.settle_devices_of(open).await;
             return Err(ApiError { message: format!("{doing}: {}", error.message), ..error });
         }
         let connected = if order.force { Vec::new() } else { open.connected_settled() };
         if let Some(Connected { volume, client }) = connected.first() {
-            self.settle_devices_of(open).await;
             return Err(ApiError::busy(format!(
                 "{doing}: {client} is connected to volume '{volume}'; disconnect it, or force"
             )));
@@ -367,7 +371,6 @@ impl Daemon {
         if failed.is_some() || !closing.becomes(Step::Final) {
             // A failed export changes nothing: what could be unmounted is mounted again.
             self.mount_again(open, &changing, changed.done).await;
-            self.settle_devices_of(open).await;
             return Err(match failed {
                 Some(error) => ApiError { message: format!("{doing}: {}", error.message), ..error },
                 None => suspended(&doing),
@@ -387,6 +390,7 @@ impl Daemon {
             let name = if order.state == PoolState::Destroyed { "pool_destroy" } else { "pool_export" };
             open.view().vdevs().reporter().sysevent(name, None, Vec::new());
         }
+        open.tell(What::Closed);
         closed.map_err(|error| order.crashed(open, &error.to_string()))
     }
 

@@ -198,7 +198,7 @@ impl Daemon {
             }
         }
         sync_tasks::change(live, request.command.clone(), |_| async { Ok(()) }).await?;
-        self.keep(&pool);
+        self.catch_up_in(&pool).await;
         Ok(root.edge())
     }
 
@@ -299,7 +299,7 @@ impl Daemon {
         });
         changed.await.map_err(|error| refused(&doing, error))?;
         // Some are part of the configuration.
-        self.keep(&pool);
+        self.catch_up_in(&pool).await;
         Ok(())
     }
 
@@ -320,7 +320,7 @@ impl Daemon {
         live.reguid(guid).await.map_err(|error| refused(&doing, error))?;
         let noted = sync_tasks::change(live, request.command, |_| async { Ok(()) });
         noted.await.map_err(|error| refused(&doing, error))?;
-        self.keep(&pool);
+        self.catch_up_in(&pool).await;
         Ok(())
     }
 

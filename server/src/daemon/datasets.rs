@@ -13,7 +13,9 @@
 //! | `rollback_mount` | the mount of a filesystem that is rolled back |
 //! | `rename` | names, and promotion |
 //! | `properties` | setting and inheriting |
+//! | `activity` | what goes on in a filesystem |
 
+mod activity;
 mod create;
 mod destroy;
 mod properties;

@@ -150,7 +150,7 @@ impl Daemon {
         }
         if !listed.entries.is_empty() {
             sync_tasks::change(live, request.command, |_| async { Ok(()) }).await?;
-            self.keep(&pool);
+            self.catch_up_in(&pool).await;
         }
         Ok(listed)
     }

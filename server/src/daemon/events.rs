@@ -9,9 +9,9 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use device::IgnorePoison;
+use engine::events::feed::What;
 use engine::events::{Event, Events};
 
 use super::names::pool_name_fault;
@@ -23,8 +23,6 @@ use crate::api::{self, ApiError, EventList};
 const FILE_NAME: &str = "events.json";
 /// The largest file that is read, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
-/// The longest wait for an event.
-const MAX_WAIT: Duration = Duration::from_secs(2);
 
 impl Daemon {
     /// The events of all pools.
@@ -66,8 +64,7 @@ impl Daemon {
         if let Some(name) = request.pool.as_deref().filter(|name| pool_name_fault(name).is_some()) {
             return Err(ApiError::invalid(format!("invalid pool name '{name}'")));
         }
-        let wait = Duration::from_millis(request.wait_ms).min(MAX_WAIT);
-        let since = self.events().wait_since(request.after, wait);
+        let since = self.events().since(request.after);
         let is_asked_for = |event: &Event| {
             request.pool.is_none() || event.pool().is_none() || event.pool() == request.pool.as_deref()
         };
@@ -91,6 +88,7 @@ impl Daemon {
         let view = open.view();
         let reporter = view.vdevs().reporter();
         reporter.attach(&self.events());
+        reporter.tell(What::Opened);
         reporter.sysevent(name, None, Vec::new());
     }
 }

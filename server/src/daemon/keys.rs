@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::Read;
 
 use engine::dsl::keys::EncryptionRoot;
+use engine::events::feed::What;
 
 use super::clients::Connected;
 use super::open_pool::Changing;
@@ -88,6 +89,7 @@ impl Daemon {
             )));
         }
         dsl.unload_key(name).await.map_err(failed)?;
+        pool.tell(What::Served { name: name.clone(), how: "key-unloaded" });
         pool.find_volumes().await.map_err(failed)
     }
 
@@ -139,8 +141,11 @@ async fn load(
     let loaded = async { pool.dsl().await?.load_key(name, material, dry_run).await };
     let datasets = loaded.await.map_err(|error| dataset_error("load key for", name, error))? as u64;
     let mut warnings = Vec::new();
-    if !dry_run && let Err(error) = pool.find_volumes().await {
-        warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
+    if !dry_run {
+        pool.tell(What::Served { name: name.to_owned(), how: "key-loaded" });
+        if let Err(error) = pool.find_volumes().await {
+            warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
+        }
     }
     Ok(KeyLoaded { datasets, warnings })
 }

@@ -105,8 +105,8 @@ impl Daemon {
         Ok((told, lent))
     }
 
-    /// Ends all views that programs have: for the end of the daemon, which would wait for their connections.
-    pub fn end_views(&self) {
+    /// Ends all views that programs have.
+    pub(super) fn end_views(&self) {
         self.open_pools().iter().for_each(|open| open.holds.close());
     }
 }

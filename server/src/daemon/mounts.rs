@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::dsl::{Dsl, Entry};
+use engine::events::feed::What;
 use engine::properties::{Environment, Mounted as MountedAs, PropertySet};
 
 use super::{Daemon, OpenPool, lock};
@@ -209,6 +210,7 @@ impl OpenPool {
         for mount in dead {
             // It is not alive: nothing is unmounted.
             drop(mount.fuse);
+            self.tell(What::Served { name: mount.dataset.clone(), how: "unmounted" });
             self.remove_emptied(&mount.made, Emptied::KeptInside);
         }
     }

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use device::Device;
@@ -23,6 +22,7 @@ use engine::pool::live::LivePool;
 use ondisk::Guid;
 
 use super::attached::Devices;
+use super::following::Followed;
 use super::held_clients::Leaving;
 use super::lent_views::LentViews;
 use super::mounts::Mount;
@@ -60,8 +60,8 @@ pub struct OpenPool {
     /// Streams that are being received.
     pub(super) receives: Arc<Receives>,
     pub(super) devices: Devices,
-    /// Its volumes have other names, and their devices do not know it yet.
-    pub(super) devices_are_old: AtomicBool,
+    /// How far what follows the feed of changes is.
+    pub(super) followed: Followed,
 }
 
 /// How a pool is open.
@@ -124,7 +124,7 @@ impl OpenPool {
             holds: LentViews::default(),
             receives: Arc::default(),
             devices: Devices::default(),
-            devices_are_old: AtomicBool::new(false),
+            followed: Followed::default(),
         }
     }
 

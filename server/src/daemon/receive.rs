@@ -55,7 +55,7 @@ pub fn dispatch_receive(
             Ok(request) => daemon.receive(&request, &mut input, &mut tell).await,
             Err(error) => Err(error),
         };
-        daemon.settle_devices().await;
+        daemon.catch_up().await;
         admitted.end(&done);
         done
     }));

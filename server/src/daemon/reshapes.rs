@@ -9,7 +9,6 @@
 //! dataset: it is neither served nor in recursive snapshots.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use engine::dsl::Kind;
@@ -105,7 +104,6 @@ impl OpenPool {
         if let Err(error) = self.find_volumes().await {
             tracing::warn!(%error, pool = self.name(), "not all volumes are served");
         }
-        self.devices_are_old.store(true, Ordering::Release);
         Ok(Some(swapped))
     }
 }

@@ -9,6 +9,7 @@ mod counters;
 mod datasets;
 mod delegation;
 mod diff;
+mod feed;
 mod filesystems;
 #[allow(clippy::duplicate_mod, reason = "the same tests on mounts that are made otherwise")]
 #[path = "filesystems.rs"]

@@ -7,11 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use server::api::{AllowPermissions, Grantees};
+use device::block_on;
+use server::api::{AllowPermissions, Grantees, TakeSnapshots};
 use server::public::{self, PublicSocket};
 use server::socket;
 use tokio::sync::oneshot;
 
+use crate::feed::Follower;
 use crate::harness::Running;
 use crate::volumes::new_volume;
 
@@ -78,7 +80,14 @@ fn another_user_sees_pools_and_changes_only_what_was_allowed() {
     running.daemon.ask(&allow).unwrap();
     as_another(|| assert_eq!(ask(&path, "snapshot-create", of_volume).0, 200));
     let nbd = running.place.path().join("nbd.sock");
-    as_another(|| {
+    let (as_root, asked) = std::sync::mpsc::channel();
+    let daemon = Arc::clone(&running.daemon);
+    let taking = thread::spawn(move || {
+        asked.recv().unwrap();
+        let names = vec!["tank/vol@seen".to_owned()];
+        block_on(daemon.take_snapshots(TakeSnapshots { names, ..TakeSnapshots::default() })).unwrap();
+    });
+    as_another(move || {
         assert!(UnixStream::connect(&nbd).is_err(), "volumes are not for anyone");
         let (status, pools) = ask(&path, "pool-list", r#"{"properties": ["size", "health"]}"#);
         assert_eq!((status, &pools["entries"][0]["name"]), (200, &"tank".into()));
@@ -100,10 +109,18 @@ fn another_user_sees_pools_and_changes_only_what_was_allowed() {
             assert!(refused["message"].as_str().unwrap().contains("permission denied"), "{refused}");
         }
         assert_eq!(ask(&path, "pool-list", &" ".repeat(128 << 10)).0, 413);
+        // The feed has what all may see, and no events.
+        let mut follower = Follower::begin(&path, None);
+        assert_eq!(follower.next().unwrap().0, "snapshot");
+        as_root.send(()).unwrap();
+        let until_created = std::iter::from_fn(|| follower.next())
+            .find(|(name, data)| name == "event" || name == "change" && data["kind"] == "created");
+        assert_eq!(until_created.unwrap().1["name"], "tank/vol@seen");
         // The client trusts it, for it is root's.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async { socket::connect(&path).await.unwrap() });
     });
+    taking.join().unwrap();
     assert_eq!(running.daemon.open_pools().len(), 1);
     stop.send(()).unwrap();
     serving.join().unwrap();

@@ -177,6 +177,7 @@ pub async fn create_bookmark(s: &SyncTask, mark: &str, source: &str) -> Result<(
         false => format!("target_snap={} redact_obj=0", find_snapshot(s, source).await?.object),
     };
     let text = format!("name={short} creation_txg={} {of}", phys.creation_txg);
+    events::created(s, mark, phys.guid, None);
     events::note(s, "bookmark", &head.name, head.object, &text).await
 }
 
@@ -225,6 +226,7 @@ pub async fn destroy_bookmark(s: &SyncTask, name: &str) -> Result<()> {
         drop_names(s, zap).await?;
         objects::take(s, head.object, &objects::name(BOOKMARK_NAMES)).await?;
     }
+    events::destroyed(s, name, mark.phys.guid);
     events::note(s, "remove bookmark", &head.name, head.object, &format!("name={short}")).await
 }
 

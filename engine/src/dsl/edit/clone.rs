@@ -87,6 +87,11 @@ pub async fn clone(
     }
     let text = format!("origin={} ({})", of.name, of.object);
     events::note(s, "clone", name, id, &text).await?;
+    let volume_bytes = match new.contents {
+        NewContents::Filesystem => None,
+        NewContents::Volume { size, .. } => Some(size),
+    };
+    events::created(s, name, objects::dataset(s, id).await?.guid, volume_bytes);
     Ok(ObjsetId(id.get()))
 }
 
@@ -137,6 +142,7 @@ pub async fn rollback(s: &SyncTask, name: &str, snapshot: Option<&str>) -> Resul
     let clone = FoundHead { name: hidden, object: clone, phys: clone_phys };
     destroy::destroy_head(s, &clone).await?;
     events::note(s, "destroy", &clone.name, clone.object, events::NOTHING).await?;
+    events::replaced(s, name, head.phys.guid);
     s.forget_dataset(ObjsetId(head.object.get()));
     Ok(ObjsetId(head.object.get()))
 }

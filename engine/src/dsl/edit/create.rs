@@ -151,6 +151,11 @@ pub async fn create(s: &SyncTask, new: &NewDataset) -> Result<ObjsetId> {
     limits::begin(s, dir).await?;
     let objset = fill_dir(s, dir, new, &plan).await?;
     events::note(s, "create", &new.name, ObjectId(objset.0), events::NOTHING).await?;
+    let volume_bytes = match new.contents {
+        NewContents::Filesystem => None,
+        NewContents::Volume { size, .. } => Some(size),
+    };
+    events::created(s, &new.name, objects::dataset(s, ObjectId(objset.0)).await?.guid, volume_bytes);
     Ok(objset)
 }
 

@@ -42,6 +42,7 @@ pub async fn destroy(s: &SyncTask, name: &str) -> Result<Destroyed> {
     check_to_destroy(s, &head).await?;
     let destroyed = destroy_head(s, &head).await?;
     events::note(s, "destroy", name, head.object, events::NOTHING).await?;
+    events::destroyed(s, name, head.phys.guid);
     s.forget_dataset(destroyed.objset);
     Ok(destroyed)
 }
@@ -142,8 +143,10 @@ pub(super) async fn destroy_head(s: &SyncTask, head: &FoundHead) -> Result<Destr
         let origin = objects::dataset(s, previous).await?;
         let of = objects::dataset(s, objects::dir(s, origin.dir).await?.head_dataset).await?;
         let short = snapshot::name_of(s, &of, previous).await?;
-        destroyed.origin = Some(format!("{}@{short}", super::name_of_dir(s, origin.dir).await?));
+        let name = format!("{}@{short}", super::name_of_dir(s, origin.dir).await?);
         destroy_snapshot::destroy_now(s, previous).await?;
+        events::destroyed(s, &name, origin.guid);
+        destroyed.origin = Some(name);
     }
     Ok(destroyed)
 }

@@ -54,6 +54,7 @@ pub async fn destroy_snapshots(s: &SyncTask, names: &[String], defer: bool) -> R
             "defer_destroy"
         } else {
             destroy_now(s, object).await?;
+            events::destroyed(s, &name, phys.guid);
             "destroy"
         };
         events::note(s, event, &name, object, events::NOTHING).await?;

@@ -25,6 +25,7 @@ use super::{
 use crate::dmu::Space;
 use crate::dsl::{Spare, SyncTask};
 use crate::error::{Error, Result};
+use crate::events::feed::What;
 
 /// More snapshots than a chain can have.
 const MAX_CHAIN: usize = 1 << 24;
@@ -137,6 +138,7 @@ pub(super) async fn promote_head(s: &SyncTask, head: &FoundHead) -> Result<()> {
     limits::snapshots_changed(s, dir).await?;
     move_space(s, dir, &plan).await?;
     errlog::move_to_promoted(s, plan.origin_head, head.object, origin.phys.creation_txg).await?;
+    s.announce(What::Promoted { name: name.clone(), guid: head.phys.guid });
     events::note(s, "promote", name, head.object, events::NOTHING).await
 }
 

@@ -601,6 +601,7 @@ pub async fn set_properties(s: &SyncTask, name: &str, properties: &[(String, Str
         let snapshot = find_snapshot(s, name).await?;
         s.require_for_change(Spare::Reserved, BLOCKS.saturating_mul(properties.len() as u64))?;
         store_snapshot(s, snapshot.object, properties, "").await?;
+        properties.iter().for_each(|(property, _)| events::set(s, name, snapshot.phys.guid, property));
         return Ok(Changed::default());
     }
     let head = find_head(s, name).await?;
@@ -657,6 +658,7 @@ pub async fn set_properties(s: &SyncTask, name: &str, properties: &[(String, Str
             Value::Text(text) => format!("{property}={text}"),
         };
         events::note(s, "set", name, head.object, &text).await?;
+        events::set(s, name, head.phys.guid, property);
     }
     changed.policies = super::objsets_below(s, name).await?;
     policy::refresh(s, &changed.policies).await?;
@@ -670,6 +672,7 @@ pub async fn inherit_property(s: &SyncTask, name: &str, property: &str, received
     if name.contains('@') {
         let snapshot = find_snapshot(s, name).await?;
         check_user_only(s, &[(property.to_owned(), String::new())])?;
+        events::set(s, name, snapshot.phys.guid, stored_name);
         return inherit_of_snapshot(s, snapshot.object, stored_name).await;
     }
     let head = find_head(s, name).await?;
@@ -706,6 +709,7 @@ pub async fn inherit_property(s: &SyncTask, name: &str, property: &str, received
         apply_space(s, head.object, prop, old, new).await?;
     }
     events::note(s, "inherit", name, head.object, &format!("{stored_name}=")).await?;
+    events::set(s, name, head.phys.guid, stored_name);
     let policies = super::objsets_below(s, name).await?;
     policy::refresh(s, &policies).await?;
     Ok(Changed { policies, ..Changed::default() })

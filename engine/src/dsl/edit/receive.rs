@@ -307,6 +307,7 @@ async fn mark(s: &SyncTask, begin: &Begin, target: &ReceiveTarget, begun: &Begun
         false => format!("{}/{RECEIVE_CHILD}", begun.name),
     };
     s.set_receiving(begun.objset, true);
+    events::created(s, &name, objects::dataset(s, id).await?.guid, None);
     events::note(s, "receive", &name, id, events::NOTHING).await
 }
 

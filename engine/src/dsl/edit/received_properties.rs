@@ -147,6 +147,7 @@ pub async fn take_back(s: &SyncTask, name: &str, changes: &PropertyChanges) -> R
             properties::apply_space(s, head.object, prop, old, new).await?;
         }
         events::note(s, "set", name, head.object, &format!("{stored} as before")).await?;
+        events::set(s, name, head.phys.guid, stored.split('$').next().unwrap_or_default());
     }
     let below = super::objsets_below(s, name).await?;
     policy::refresh(s, &below).await
@@ -227,6 +228,7 @@ async fn set_received(s: &SyncTask, head: &FoundHead, zap: ObjectId, assignment:
         Value::Number(number) => format!("{}={number}", assignment.name),
         Value::Text(text) => format!("{}={text}", assignment.name),
     };
+    events::set(s, &head.name, head.phys.guid, &assignment.name);
     events::note(s, "set", &head.name, head.object, &text).await
 }
 
@@ -242,6 +244,7 @@ async fn forget_received(s: &SyncTask, head: &FoundHead, zap: ObjectId, name: &s
         let new = properties::number(s, head.phys.dir, prop).await?;
         properties::apply_space(s, head.object, prop, old, new).await?;
     }
+    events::set(s, &head.name, head.phys.guid, name);
     Ok(())
 }
 
@@ -267,5 +270,6 @@ async fn of_snapshot(s: &SyncTask, name: &str, received: &[PackagedProperty]) ->
         }
     }
     properties::store_snapshot(s, snapshot.object, &kept, RECEIVED).await?;
+    kept.iter().for_each(|(property, _)| events::set(s, name, snapshot.phys.guid, property));
     Ok(left_out)
 }

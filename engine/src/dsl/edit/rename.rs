@@ -54,6 +54,7 @@ pub async fn rename(s: &SyncTask, from: &str, to: &str) -> Result<()> {
     objects::change_dir(s, dir_id, |dir| dir.parent = parent.phys.dir).await?;
     objects::add(s, new, &objects::name(short), &objects::one(dir_id.get())).await?;
     events::note(s, "rename", from, head.object, &format!("-> {to}")).await?;
+    events::renamed(s, from, to, head.phys.guid);
     s.rename_open(from, to);
     // Others may be inherited from now on.
     let moved = objsets_below(s, to).await?;

@@ -266,6 +266,7 @@ pub(crate) async fn begin_pass(s: &SyncTask, source: ObjsetId, copy: ObjsetId, m
         let id = snapshot::take(s, head.object, &short).await?;
         events::note(s, "snapshot", &full, id, events::NOTHING).await?;
         let phys = objects::dataset(s, id).await?;
+        events::created(s, &full, phys.guid, None);
         snapshot::hold_one(s, &FoundSnapshot { name: full, object: id, phys }, TAG).await?;
         let mark = Mark { pass: mark.pass + 1, copying: Some(phys.guid), offset: 0, ..mark };
         note(s, copy, mark).await?;
@@ -343,6 +344,8 @@ async fn exchange(
     objects::add(s, children, &short(&old.name), &objects::one(new.phys.dir.get())).await?;
     events::note(s, "rename", &old.name, old.object, &format!("-> {kept}")).await?;
     events::note(s, "rename", &new.name, new.object, &format!("-> {}", old.name)).await?;
+    events::renamed(s, &old.name, kept, old.phys.guid);
+    events::renamed(s, &new.name, &old.name, new.phys.guid);
     exchange_properties(s, old, new, stored).await?;
     move_reservations(s, old, new, refreservation).await?;
     let renamed = FoundHead { name: kept.to_owned(), ..old.clone() };
@@ -371,6 +374,7 @@ pub(crate) async fn cancel(s: &SyncTask, source: Option<ObjsetId>, copy: ObjsetI
     }
     let destroyed = or_stop(s, destroy::destroy_head(s, &new).await)?;
     events::note(s, "destroy", &new.name, new.object, events::NOTHING).await?;
+    events::destroyed(s, &new.name, new.phys.guid);
     s.forget_dataset(destroyed.objset);
     Ok(())
 }

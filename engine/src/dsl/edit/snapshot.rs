@@ -30,6 +30,8 @@ use crate::properties::Prop;
 
 /// Blocks that a snapshot takes.
 const BLOCKS: u64 = 3;
+/// The property of a snapshot that counts its holds.
+const HOLDS: &str = "userrefs";
 /// The longest tag of a hold.
 const MAX_TAG_BYTES: usize = 255;
 
@@ -72,6 +74,7 @@ pub async fn snapshot(s: &SyncTask, new: &[NewSnapshot]) -> Result<()> {
         let id = take(s, head.object, short).await?;
         properties::store_snapshot(s, id, &one.properties, "").await?;
         events::note(s, "snapshot", &one.name, id, events::NOTHING).await?;
+        events::created(s, &one.name, objects::dataset(s, id).await?.guid, None);
     }
     Ok(())
 }
@@ -224,6 +227,8 @@ pub async fn rename_snapshots(s: &SyncTask, names: &[(String, String)]) -> Resul
         limits::snapshots_changed(s, head.phys.dir).await?;
         let from = format!("{}@{stored}", head.name);
         events::note(s, "rename", &from, id, &format!("-> @{new}")).await?;
+        let guid = objects::dataset(s, id).await?.guid;
+        events::renamed(s, &from, &format!("{}@{new}", head.name), guid);
     }
     Ok(())
 }
@@ -291,6 +296,7 @@ pub(super) async fn hold_one(s: &SyncTask, snapshot: &FoundSnapshot, tag: &str) 
         objects::change_dataset(s, *object, |phys| phys.userrefs = holds).await?;
     }
     objects::add(s, holds, &objects::name(tag), &objects::one(s.now())).await?;
+    events::set(s, name, phys.guid, HOLDS);
     events::note(s, "hold", name, *object, &format!("tag={tag} temp=0 refs={}", before + 1)).await
 }
 
@@ -315,8 +321,10 @@ pub async fn release(s: &SyncTask, snapshots: &[String], tag: &str) -> Result<Ve
         let left = count_holds(s, &snapshot.phys).await?;
         let text = format!("tag={tag} refs={left}");
         events::note(s, "release", &snapshot.name, snapshot.object, &text).await?;
+        events::set(s, &snapshot.name, snapshot.phys.guid, HOLDS);
         if super::destroy_snapshot::is_unneeded(s, snapshot.object).await? {
             super::destroy_snapshot::destroy_now(s, snapshot.object).await?;
+            events::destroyed(s, &snapshot.name, snapshot.phys.guid);
             destroyed.push(snapshot.name);
         }
     }

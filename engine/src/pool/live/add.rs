@@ -130,6 +130,8 @@ impl LivePool {
             (config.guid, config.root.guid) = (guid, guid);
             drop(config);
             s.pool.config_changed();
+            // What is told of the pool from now on has its new guid.
+            s.pool.pool.vdevs().reporter().set_pool(s.pool.pool.name(), guid);
             s.pool.sysevent("pool_reguid", None);
             Ok(())
         })

@@ -52,6 +52,7 @@ impl GivingUp {
 impl Drop for GivingUp {
     fn drop(&mut self) {
         self.0.devices.giving_up.fetch_sub(1, Ordering::AcqRel);
+        self.0.pool.vdevs().reporter().moved();
     }
 }
 

@@ -17,6 +17,7 @@ use super::{LivePool, Syncing};
 use crate::dmu::zap::{self, edit as zap_edit};
 use crate::dsl::edit;
 use crate::error::Result;
+use crate::events::feed::What;
 
 /// The position of the state in the words of a scan, and its value while the scan runs.
 const STATE: usize = 1;
@@ -37,6 +38,7 @@ pub(super) async fn sync(s: &Syncing) -> Result<()> {
     if let Some(noted) = damage.take() {
         let has_log = edit::sync_error_log(s, &noted, is_scanning(s).await?).await?;
         damage.written(has_log);
+        s.announce(What::Errors);
     }
     Ok(())
 }

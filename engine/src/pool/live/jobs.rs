@@ -23,6 +23,7 @@ use ondisk::{Guid, ObjsetId};
 
 use super::LivePool;
 use crate::error::Result;
+use crate::events::feed::What;
 use crate::jobs::{Host, Job, JobState, JobStatus, Jobs, Target, Work};
 use crate::vdev::{State, Vdev};
 
@@ -101,6 +102,17 @@ impl Host for LivePool {
         .await
     }
 
+    fn told(&self, key: &JobKey, state: Option<JobState>) {
+        let (job, target) = key.words();
+        let reporter = self.pool.vdevs().reporter();
+        reporter.tell(What::Job { job, target, state: state.map_or("over", JobState::word) });
+        reporter.moved();
+    }
+
+    fn moved(&self) {
+        self.pool.vdevs().reporter().moved();
+    }
+
     fn work(self: &Arc<Self>, keys: &[(JobKey, JobStatus)]) -> Vec<Work<Self>> {
         let sweeps = keys.iter().filter_map(|(key, status)| Some((key.sweep()?, *status)));
         let mut work = self.sweep_work(&sweeps.collect::<Vec<_>>());
@@ -118,6 +130,19 @@ impl Host for LivePool {
 }
 
 impl JobKey {
+    /// Which, in a word, and the vdev or the object of the dataset that it works on; 0 for the pool.
+    pub fn words(self) -> (&'static str, u64) {
+        match self {
+            JobKey::Sweep(work, leaf) => (work.name(), leaf.get()),
+            JobKey::QuotaUpgrade(filesystem) => ("quota_upgrade", filesystem.get()),
+            JobKey::Reshape(copy) => ("reshape", copy.get()),
+            JobKey::Scan => ("scan", 0),
+            JobKey::ErrorScrub => ("error_scrub", 0),
+            JobKey::LookForResilver => ("look_for_resilver", 0),
+            JobKey::DetachResilvered => ("detach", 0),
+        }
+    }
+
     fn sweep(self) -> Option<(Sweep, Guid)> {
         match self {
             JobKey::Sweep(work, leaf) => Some((work, leaf)),
@@ -147,7 +172,7 @@ impl JobKey {
 
 impl LivePool {
     /// How all jobs stand, and how fast they go.
-    pub(crate) fn job_statuses(&self) -> BTreeMap<JobKey, JobStatus> {
+    pub fn job_statuses(&self) -> BTreeMap<JobKey, JobStatus> {
         self.jobs.statuses(self.env.now())
     }
 

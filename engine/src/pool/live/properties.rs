@@ -21,6 +21,7 @@ use super::{Syncing, set_version, version};
 use crate::dmu::{LiveObject, zap};
 use crate::dsl::{self, Dsl, Spare};
 use crate::error::{Error, Result};
+use crate::events::feed::What;
 use crate::pool::properties::table::VDEV_TABLE;
 use crate::pool::properties::{PoolProp, VdevProp};
 use crate::properties::typed::parse_number;
@@ -39,6 +40,7 @@ const ASHIFT: std::ops::RangeInclusive<u64> = 9..=16;
 /// Sets one property, as typed, and notes that in the history. The value is checked before anything is changed.
 pub async fn set(s: &Syncing, name: &str, value: &str) -> Result<()> {
     set_quietly(s, name, value).await?;
+    s.announce(What::PoolSet { property: name.to_owned() });
     note(s, "set", &format!("{name}={value}")).await
 }
 

@@ -13,7 +13,8 @@
 //!    allocates, what was allocated is noted in the space maps, and these are objects of the MOS. A block
 //!    that this group wrote before is written again in its place, so that this ends after a few turns.
 //! 6. Flush; labels and uberblock; flush. From here on the group is committed.
-//! 7. Readers get the new view, space that was freed two groups ago becomes free, waiters are woken.
+//! 7. Readers get the new view, the feed tells what changed, space that was freed two groups ago becomes
+//!    free, waiters are woken.
 //!
 //! A write that fails waits until it can be made ([`crate::store::suspend`]), and so does a read that fails
 //! because devices do ([`crate::patience`]). Any other failure on the way, a panic of the thread that
@@ -48,6 +49,7 @@ use super::{LivePool, Syncing, checkpoint, errlog};
 use crate::dmu::{LiveObject, NewObject, zap};
 use crate::dsl::edit;
 use crate::error::{Attempt, Error, Result};
+use crate::events::feed::What;
 use crate::mos::enlarge_gang_headers;
 use crate::patience;
 use crate::space_maps::sync_dtls;
@@ -463,9 +465,13 @@ impl LivePool {
         }
         self.pool.repairs.committed(txg);
         self.pool.damage.committed();
+        let reporter = self.pool.vdevs().reporter();
         if config_changed {
             self.sysevent("config_sync", None);
+            reporter.announce(txg, What::Configured);
         }
+        // Readers see the group, and callers that wait for it do not go on yet.
+        reporter.committed(txg);
         self.allocator().sync_done(txg, self.views.oldest());
         self.dsl.committed(txg).await?;
         self.txgs.history().committed(txg, self.pool.vdevs().io());

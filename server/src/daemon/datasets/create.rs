@@ -170,7 +170,7 @@ impl Daemon {
                 return created;
             }
         };
-        if let Err(error) = pool.find_volumes().await {
+        if let Err(error) = pool.follow_volumes().await {
             created.warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
         }
         let parents = created.parents.clone();

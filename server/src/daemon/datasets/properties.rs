@@ -1,6 +1,7 @@
 //! Setting and inheriting properties.
 
 use engine::dsl::Kind;
+use engine::events::feed::What;
 use engine::properties::{Prop, Types, kept};
 
 use super::super::remount::{MountChange, Remounting};
@@ -246,6 +247,9 @@ impl Daemon {
             if let Some(left) = left {
                 let id = pool.dsl().await?.find(name).await?.objset_id();
                 left.finish(live, id).await?;
+                if let sync_tasks::Left::Resize(bytes) = left {
+                    pool.tell(What::Resized { name: name.to_owned(), bytes });
+                }
             }
             Ok(())
         };
@@ -259,7 +263,7 @@ impl Daemon {
         let is_meant = |mounted: &str| is_at_or_below(mounted, name);
         let updated = self.update_mounts(&pool, &changing, change.acls, is_meant).await;
         set.failed.extend(updated.into_iter().map(not_mounted));
-        if let Err(error) = pool.find_volumes().await {
+        if let Err(error) = pool.follow_volumes().await {
             set.warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
         }
         Ok(())

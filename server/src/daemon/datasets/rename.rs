@@ -152,10 +152,10 @@ impl Daemon {
                 warnings.extend(pool.show_name(new).err().map(|error| error.message));
             }
         }
-        drop(changing);
-        if let Err(error) = pool.find_volumes().await {
+        if let Err(error) = pool.follow_volumes().await {
             warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
         }
+        drop(changing);
         Ok(Warnings { warnings })
     }
 
@@ -193,6 +193,6 @@ impl Daemon {
                 move |s| async move { edit::promote(&s, &clone).await },
             );
         done.await.map_err(|error| said(&doing, error))?;
-        pool.find_volumes().await.map_err(|error| said(&doing, error))
+        pool.follow_volumes().await.map_err(|error| said(&doing, error))
     }
 }

@@ -61,12 +61,7 @@ impl Daemon {
         });
         done.await.map_err(|error| said(&doing, error))?;
         drop(adding);
-        // A pool that was closed meanwhile serves nothing.
-        if let Ok(_changing) = pool.change().await
-            && let Err(error) = pool.find_volumes().await
-        {
-            tracing::warn!(%error, pool = pool.name(), "not all volumes are served");
-        }
+        self.catch_up_in(&pool).await;
         Ok(all)
     }
 
@@ -152,7 +147,7 @@ impl Daemon {
             });
             done.await.map_err(failed)?;
             if !waiting.is_empty() {
-                pool.find_volumes().await.map_err(failed)?;
+                pool.follow_volumes().await.map_err(failed)?;
             }
         }
         Ok(())

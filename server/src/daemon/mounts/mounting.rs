@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use device::in_words;
 use engine::dsl::{Dataset, Dsl, Entry, Kind, Walk};
+use engine::events::feed::What;
 use engine::properties::{Environment, Prop, Style};
 
 use super::directories::{leads_nowhere_else, make_directories, remove_directories};
@@ -246,6 +247,7 @@ impl OpenPool {
                 let mount = Mount { dataset, fuse, made, words, by_system, is_left_behind: false };
                 let described = mount.described();
                 lock(&self.mounts).insert(name.clone(), mount);
+                self.tell(What::Served { name: name.clone(), how: "mounted" });
                 self.move_up(name, inside)?;
                 Ok(described)
             }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::dsl::Kind;
+use engine::events::feed::What;
 
 use super::directories::remove_directories;
 use super::{Mount, is_root, mount_error};
@@ -64,6 +65,7 @@ impl OpenPool {
                     // namespaces.
                     fuse::Left::Elsewhere => drop(lock(&self.mounts).insert(name.to_owned(), mount)),
                 }
+                self.tell(What::Served { name: name.to_owned(), how: "unmounted" });
                 Ok(Some(described))
             }
             Err(error) => {
@@ -136,6 +138,7 @@ impl OpenPool {
     /// Stops serving a mount, even if it is in use.
     pub(in crate::daemon) fn abandon_mounts(&self) {
         let left = std::mem::take(&mut *lock(&self.mounts));
+        left.keys().for_each(|name| self.tell(What::Served { name: name.clone(), how: "unmounted" }));
         drop(left);
     }
 }

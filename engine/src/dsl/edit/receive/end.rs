@@ -98,9 +98,10 @@ pub(super) async fn finish(
     let text = format!("snap={}", target.snapshot);
     events::note(s, "finish receiving", &filled.name, filled.object, &text).await?;
     if !begun.is_new() {
-        for FoundSnapshot { name, object, .. } in later {
+        for FoundSnapshot { name, object, phys } in later {
             destroy_snapshot::destroy_now(s, object).await?;
             events::note(s, "destroy", &name, object, events::NOTHING).await?;
+            events::destroyed(s, &name, phys.guid);
         }
         clone::swap(s, filled.object, head.object).await?;
     }
@@ -114,6 +115,8 @@ pub(super) async fn finish(
     objects::change_dataset(s, head.object, |phys| phys.flags &= !FLAG_INCONSISTENT).await?;
     let name = format!("{}@{}", head.name, target.snapshot);
     events::note(s, "snapshot", &name, id, events::NOTHING).await?;
+    events::replaced(s, &head.name, head.phys.guid);
+    events::created(s, &name, begin.to_guid, None);
     s.set_receiving(begun.objset, false);
     match begun.is_new() {
         true => forget_stream(s, head.object).await?,
@@ -129,6 +132,7 @@ pub(super) async fn destroy_filled(s: &SyncTask, id: ObjectId, name: &str) -> Re
     let phys = objects::dataset(s, id).await?;
     let filled = FoundHead { name: name.to_owned(), object: id, phys };
     destroy::destroy_head(s, &filled).await?;
+    events::destroyed(s, name, phys.guid);
     events::note(s, "destroy", name, id, events::NOTHING).await
 }
 

@@ -69,7 +69,7 @@ impl Sweep {
     pub(super) const ALL: [Self; 2] = [Self::Initialize, Self::Trim];
 
     /// Its name in the pool's history.
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Initialize => "initialize",
             Self::Trim => "trim",

@@ -51,6 +51,8 @@ pub mod dir_key {
 pub const FLAG_FLAT: u64 = 1;
 /// Changes go through a log.
 pub const FLAG_LOG: u64 = 1 << 1;
+/// The version of fast dedup tables.
+pub const VERSION_FAST: u64 = 1;
 
 /// The classes of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,6 +73,11 @@ impl DdtClass {
     pub fn from_raw(raw: u8) -> Result<DdtClass> {
         let found = DdtClass::ALL.get(usize::from(raw)).copied();
         found.ok_or_else(|| Error::unsupported(WHAT, format!("class {raw}")))
+    }
+
+    /// The class of entries with so many references.
+    pub const fn of_references(references: u64) -> DdtClass {
+        if references > 1 { DdtClass::Duplicate } else { DdtClass::Unique }
     }
 
     /// The name within object names.
@@ -122,6 +129,25 @@ impl DdtKey {
         DdtKey { checksum: bp.checksum(), prop }
     }
 
+    /// The key of a plain block that has these sizes, multiples of 512, and this compression.
+    pub fn of_parts(checksum: [u64; 4], lsize: Lsize, psize: Psize, compress: CompressType) -> DdtKey {
+        let sectors = |bytes: u64| (bytes >> 9).wrapping_sub(1) & 0xffff;
+        let prop = sectors(lsize.get()) | sectors(psize.get()) << 16 | u64::from(compress.raw()) << 32;
+        DdtKey { checksum, prop }
+    }
+
+    /// The words, which are the key in the ZAP. Their order is the order in which logs are flushed.
+    pub const fn words(&self) -> [u64; DdtKey::WORDS] {
+        let [first, second, third, fourth] = self.checksum;
+        [first, second, third, fourth, self.prop]
+    }
+
+    /// The key of these words.
+    pub fn from_words(words: [u64; DdtKey::WORDS]) -> DdtKey {
+        let [first, second, third, fourth, prop] = words;
+        DdtKey { checksum: [first, second, third, fourth], prop }
+    }
+
     /// Logical size.
     pub const fn lsize(&self) -> Lsize {
         Lsize(((self.prop & 0xffff) + 1) << 9)
@@ -156,6 +182,27 @@ word_struct! {
 }
 
 impl DdtSlot {
+    /// The slot of a block without references yet, whose copies are at these addresses, at most three.
+    pub fn of_block(dvas: &[Dva], phys_birth: Txg) -> Result<DdtSlot> {
+        let mut slot = DdtSlot { phys_birth, ..DdtSlot::default() };
+        if dvas.len() > slot.dva_words.len() || dvas.is_empty() || phys_birth.get() == 0 {
+            return Err(Error::invalid(WHAT, format!("{} copies of a block of {phys_birth}", dvas.len())));
+        }
+        for (place, dva) in slot.dva_words.iter_mut().zip(dvas) {
+            *place = dva.to_words()?;
+        }
+        Ok(slot)
+    }
+
+    /// Whether a pointer leads to the block of this slot. The first address and the time of writing tell: a
+    /// pointer may know fewer copies than the slot.
+    pub fn is_of(&self, bp: &Blkptr) -> bool {
+        let words = bp.words();
+        self.is_used()
+            && words.first_chunk() == self.dva_words.first()
+            && bp.physical_birth() == self.phys_birth
+    }
+
     /// True when the slot describes a block.
     pub const fn is_used(&self) -> bool {
         self.phys_birth.get() != 0
@@ -251,6 +298,55 @@ impl DdtPhys {
         }
     }
 
+    /// The value of an entry without a block.
+    pub fn unused(form: PhysForm) -> DdtPhys {
+        match form {
+            PhysForm::Traditional => DdtPhys::Traditional([DdtSlot::default(); 4]),
+            PhysForm::Flat => DdtPhys::Flat(DdtFlat::default()),
+        }
+    }
+
+    /// The number of the slot for blocks that are written in so many copies, 1 to 3.
+    pub fn place_of(form: PhysForm, copies: u8) -> usize {
+        match form {
+            PhysForm::Traditional => usize::from(copies.clamp(1, 3)),
+            PhysForm::Flat => 0,
+        }
+    }
+
+    /// Whether the slot of this number belonged to ditto copies, to which no pointer leads.
+    pub const fn is_ditto(&self, place: usize) -> bool {
+        matches!(self, DdtPhys::Traditional(_)) && place == 0
+    }
+
+    /// All slots, used or not.
+    pub const fn all_slots(&self) -> &[DdtSlot] {
+        match self {
+            DdtPhys::Traditional(slots) => slots,
+            DdtPhys::Flat(flat) => std::slice::from_ref(&flat.slot),
+        }
+    }
+
+    /// All slots, to be changed.
+    pub fn all_slots_mut(&mut self) -> &mut [DdtSlot] {
+        match self {
+            DdtPhys::Traditional(slots) => slots,
+            DdtPhys::Flat(flat) => std::slice::from_mut(&mut flat.slot),
+        }
+    }
+
+    /// The number of the slot of the block that a pointer leads to.
+    pub fn slot_of(&self, bp: &Blkptr) -> Option<usize> {
+        self.all_slots().iter().position(|slot| slot.is_of(bp))
+    }
+
+    /// Notes when the entry changed, in values that have a place for it.
+    pub const fn set_class_start(&mut self, seconds: u64) {
+        if let DdtPhys::Flat(flat) = self {
+            flat.class_start = seconds;
+        }
+    }
+
     /// Which form it has.
     pub const fn form(&self) -> PhysForm {
         match self {
@@ -261,11 +357,12 @@ impl DdtPhys {
 
     /// The slots that are in use.
     pub fn slots(&self) -> impl Iterator<Item = &DdtSlot> {
-        let all = match self {
-            DdtPhys::Traditional(slots) => &slots[..],
-            DdtPhys::Flat(flat) => std::slice::from_ref(&flat.slot),
-        };
-        all.iter().filter(|slot| slot.is_used())
+        self.all_slots().iter().filter(|slot| slot.is_used())
+    }
+
+    /// Whether it describes no block at all.
+    pub fn is_unused(&self) -> bool {
+        self.slots().next().is_none()
     }
 
     /// References of all slots together.
@@ -331,31 +428,54 @@ word_struct! {
 }
 
 impl DdtStat {
+    /// The sum over the slots of one entry. `dsize` says how many bytes an address takes without parity.
+    pub fn of_entry(key: &DdtKey, phys: &DdtPhys, dsize: impl Fn(&Dva) -> u64) -> Result<DdtStat> {
+        let mut all = DdtStat::default();
+        for slot in phys.slots() {
+            let copies = slot.dvas(key.is_encrypted())?;
+            let dsize = copies.iter().fold(0u64, |bytes, dva| bytes.saturating_add(dsize(dva)));
+            let (lsize, psize, references) = (key.lsize().get(), key.psize().get(), slot.refcount);
+            all.add(&DdtStat {
+                blocks: 1,
+                lsize,
+                psize,
+                dsize,
+                ref_blocks: references,
+                ref_lsize: lsize.saturating_mul(references),
+                ref_psize: psize.saturating_mul(references),
+                ref_dsize: dsize.saturating_mul(references),
+            });
+        }
+        Ok(all)
+    }
+
+    /// The words, in their order on disk.
+    pub const fn words(&self) -> [u64; DdtStat::SIZE / 8] {
+        let &DdtStat { blocks, lsize, psize, dsize, ref_blocks, ref_lsize, ref_psize, ref_dsize } = self;
+        [blocks, lsize, psize, dsize, ref_blocks, ref_lsize, ref_psize, ref_dsize]
+    }
+
+    const fn from_words(words: [u64; DdtStat::SIZE / 8]) -> DdtStat {
+        let [blocks, lsize, psize, dsize, ref_blocks, ref_lsize, ref_psize, ref_dsize] = words;
+        DdtStat { blocks, lsize, psize, dsize, ref_blocks, ref_lsize, ref_psize, ref_dsize }
+    }
+
+    fn combine(&mut self, other: &DdtStat, combine: impl Fn(u64, u64) -> u64) {
+        let mut words = self.words();
+        for (mine, theirs) in words.iter_mut().zip(other.words()) {
+            *mine = combine(*mine, theirs);
+        }
+        *self = DdtStat::from_words(words);
+    }
+
     /// Adds another sum; sums that do not fit stay at the largest number.
     pub fn add(&mut self, other: &DdtStat) {
-        let mine = [
-            &mut self.blocks,
-            &mut self.lsize,
-            &mut self.psize,
-            &mut self.dsize,
-            &mut self.ref_blocks,
-            &mut self.ref_lsize,
-            &mut self.ref_psize,
-            &mut self.ref_dsize,
-        ];
-        let theirs = [
-            other.blocks,
-            other.lsize,
-            other.psize,
-            other.dsize,
-            other.ref_blocks,
-            other.ref_lsize,
-            other.ref_psize,
-            other.ref_dsize,
-        ];
-        for (mine, theirs) in mine.into_iter().zip(theirs) {
-            *mine = mine.saturating_add(theirs);
-        }
+        self.combine(other, u64::saturating_add);
+    }
+
+    /// Takes another sum away. Statistics that were wrong before end at 0.
+    pub fn take_away(&mut self, other: &DdtStat) {
+        self.combine(other, u64::saturating_sub);
     }
 }
 
@@ -365,6 +485,12 @@ impl DdtStat {
 pub struct DdtHistogram {
     /// The 64 buckets.
     pub buckets: Vec<DdtStat>,
+}
+
+impl Default for DdtHistogram {
+    fn default() -> DdtHistogram {
+        DdtHistogram { buckets: vec![DdtStat::default(); DdtHistogram::BUCKETS] }
+    }
 }
 
 impl DdtHistogram {
@@ -378,11 +504,32 @@ impl DdtHistogram {
         if words.len() != Self::WORDS {
             return Err(Error::invalid("dedup histogram", format!("{} words", words.len())));
         }
-        let bucket = |w: &[u64; 8]| {
-            let &[blocks, lsize, psize, dsize, ref_blocks, ref_lsize, ref_psize, ref_dsize] = w;
-            DdtStat { blocks, lsize, psize, dsize, ref_blocks, ref_lsize, ref_psize, ref_dsize }
-        };
-        Ok(DdtHistogram { buckets: words.as_chunks::<8>().0.iter().map(bucket).collect() })
+        let buckets = words.as_chunks().0.iter().map(|words| DdtStat::from_words(*words)).collect();
+        Ok(DdtHistogram { buckets })
+    }
+
+    /// The integers of the ZAP value.
+    pub fn to_words(&self) -> Vec<u64> {
+        self.buckets.iter().flat_map(DdtStat::words).collect()
+    }
+
+    /// Counts an entry. One without references is in no bucket.
+    pub fn add_entry(&mut self, entry: &DdtStat) {
+        if let Some(bucket) = self.bucket_mut(entry) {
+            bucket.add(entry);
+        }
+    }
+
+    /// Counts an entry no longer.
+    pub fn take_entry(&mut self, entry: &DdtStat) {
+        if let Some(bucket) = self.bucket_mut(entry) {
+            bucket.take_away(entry);
+        }
+    }
+
+    fn bucket_mut(&mut self, entry: &DdtStat) -> Option<&mut DdtStat> {
+        let counts = entry.ref_blocks > 0;
+        self.buckets.get_mut(Self::bucket_of(entry.ref_blocks)).filter(|_| counts)
     }
 
     /// The bucket of entries with so many references.
@@ -458,6 +605,51 @@ mod tests {
         slots[1] = DdtSlot { refcount: 3, phys_birth: Txg(1), ..DdtSlot::default() };
         slots[2].refcount = 5;
         assert_eq!(DdtPhys::Traditional(slots).total_refcount(), 3);
+    }
+
+    #[test]
+    fn a_slot_is_found_by_its_first_address_and_its_birth() {
+        let dva = |offset: u64| Dva { vdev: 1.into(), offset: offset.into(), asize: 512.into(), gang: false };
+        let key = DdtKey::of_parts([4, 3, 2, 1], Lsize(8192), Psize(512), CompressType::Lz4);
+        let slot = DdtSlot::of_block(&[dva(0x2000), dva(0x4000)], Txg(9)).unwrap();
+        let bp = slot.blkptr(&key, ChecksumType::Sha256).unwrap();
+        assert_eq!((DdtKey::of(&bp), DdtKey::from_words(key.words())), (key, key));
+        let mut phys = DdtPhys::unused(PhysForm::Traditional);
+        assert!(phys.is_unused() && phys.slot_of(&bp).is_none());
+        let place = DdtPhys::place_of(PhysForm::Traditional, 2);
+        phys.all_slots_mut()[place] = DdtSlot { refcount: 1, ..slot };
+        assert_eq!(
+            (place, phys.slot_of(&bp), phys.is_ditto(place), phys.is_ditto(0)),
+            (2, Some(2), false, true)
+        );
+        let later = DdtSlot { phys_birth: Txg(10), ..slot };
+        assert_eq!(phys.slot_of(&later.blkptr(&key, ChecksumType::Sha256).unwrap()), None);
+        let elsewhere = DdtSlot::of_block(&[dva(0x4000)], Txg(9)).unwrap();
+        assert_eq!(phys.slot_of(&elsewhere.blkptr(&key, ChecksumType::Sha256).unwrap()), None);
+        assert!(DdtSlot::of_block(&[], Txg(9)).is_err());
+        assert!(DdtSlot::of_block(&[dva(0); 4], Txg(9)).is_err());
+        assert_eq!(DdtPhys::place_of(PhysForm::Flat, 3), 0);
+        assert!(!DdtPhys::unused(PhysForm::Flat).is_ditto(0));
+    }
+
+    #[test]
+    fn entries_count_in_the_bucket_of_their_references_and_are_taken_out_again() {
+        let dva = Dva { vdev: 0.into(), offset: 0.into(), asize: 4096.into(), gang: false };
+        let key = DdtKey::of_parts([1; 4], Lsize(8192), Psize(4096), CompressType::Lz4);
+        let mut slot = DdtSlot::of_block(&[dva; 2], Txg(5)).unwrap();
+        slot.refcount = 3;
+        let phys = DdtPhys::Flat(DdtFlat { slot, class_start: 0 });
+        let entry = DdtStat::of_entry(&key, &phys, |dva| dva.asize.get()).unwrap();
+        assert_eq!(entry.words(), [1, 8192, 4096, 8192, 3, 3 * 8192, 3 * 4096, 3 * 8192]);
+        let mut histogram = DdtHistogram::default();
+        histogram.add_entry(&entry);
+        assert_eq!((histogram.buckets[1], histogram.total()), (entry, entry));
+        assert_eq!(DdtHistogram::from_words(&histogram.to_words()).unwrap(), histogram);
+        histogram.add_entry(&DdtStat { ref_blocks: 0, ..entry });
+        histogram.take_entry(&entry);
+        assert_eq!(histogram, DdtHistogram::default());
+        histogram.take_entry(&entry);
+        assert_eq!(histogram, DdtHistogram::default());
     }
 
     #[test]

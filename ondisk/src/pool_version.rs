@@ -89,6 +89,8 @@ pub const USERREFS: u64 = 18;
 pub const HOLES: u64 = 19;
 /// The compression zle.
 pub const ZLE: u64 = 20;
+/// Deduplication.
+pub const DEDUP: u64 = 21;
 /// Received values of properties.
 pub const RECVD_PROPS: u64 = 22;
 /// Filesystems of version 5.

@@ -37,9 +37,6 @@ pub const FLAG_PAUSED: u64 = 1 << 1;
 pub const BETWEEN: u64 = u64::MAX;
 /// The class of a dedup table after the last one: nothing is left to be walked there.
 pub const DDT_DONE: u64 = 3;
-/// Blocks with several references are found in the tables of this class and those before it
-/// (`DDT_CLASS_DUPLICATE`).
-pub const DDT_CLASS_DUPLICATE: u64 = 1;
 
 /// The purpose of a scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

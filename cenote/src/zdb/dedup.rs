@@ -78,7 +78,7 @@ pub(super) async fn dump(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
 
 /// What a table of all data would hold (`-S`).
 pub(super) fn dump_simulated(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
-    let mut histogram = DdtHistogram { buckets: vec![DdtStat::default(); DdtHistogram::BUCKETS] };
+    let mut histogram = DdtHistogram::default();
     for (key, References { count, dsize }) in blocks::simulate_dedup(view)? {
         let (lsize, psize) = (key.lsize().get(), key.psize().get());
         if let Some(bucket) = histogram.buckets.get_mut(DdtHistogram::bucket_of(count)) {
@@ -154,7 +154,7 @@ async fn tables(view: &View<'_>) -> Result<Vec<Table>> {
 }
 
 async fn stored_histogram(view: &View<'_>, directory: &Object, name: &str) -> Result<DdtHistogram> {
-    let empty = DdtHistogram { buckets: vec![DdtStat::default(); DdtHistogram::BUCKETS] };
+    let empty = DdtHistogram::default();
     let Some(statistics) = lookup_u64(directory, DDT_STATISTICS).await? else { return Ok(empty) };
     let statistics = view.mos.object(ObjectId(statistics)).await?;
     match lookup(&statistics, name).await? {
@@ -170,13 +170,13 @@ async fn read_log(view: &View<'_>, name: String, id: ObjectId, form: PhysForm) -
     let (bonus, order) = object.bonus();
     let header = DdtLogHeader::parse(bonus, order).map_err(|error| object.corrupt(error))?;
     header.check_version().map_err(|error| object.corrupt(error))?;
-    let done = header.checkpoint().map(|key| order_of(&key));
+    let done = header.checkpoint().map(|key| key.words());
     let mut entries = BTreeMap::new();
     for block in 0..header.length_bytes.min(object.end()).div_ceil(object.block_size()) {
         let Some(found) = object.block(block).await? else { continue };
         for record in log::records(&found.block, form, found.order) {
             let record = record.map_err(|error| object.corrupt(error))?;
-            let key = order_of(&record.key);
+            let key = record.key.words();
             // What stands up to the checkpoint is in the table already.
             if done.is_none_or(|done| key > done) {
                 entries.insert(key, (record.key, record.phys));
@@ -184,11 +184,6 @@ async fn read_log(view: &View<'_>, name: String, id: ObjectId, form: PhysForm) -
         }
     }
     Ok(TableLog { name, id, header, entries })
-}
-
-fn order_of(key: &DdtKey) -> [u64; 5] {
-    let [a, b, c, d] = key.checksum;
-    [a, b, c, d, key.prop]
 }
 
 async fn dump_table(view: &View<'_>, table: &Table, out: &mut Out<'_>) -> Result<()> {
@@ -294,7 +289,7 @@ fn dump_log(view: &View<'_>, table: &Table, log: &TableLog, out: &mut Out<'_>) -
         log.entries.len()
     )?;
     if let Some(key) = log.header.checkpoint() {
-        let words: Vec<String> = order_of(&key).iter().map(|word| format!("{word:016x}")).collect();
+        let words: Vec<String> = key.words().iter().map(|word| format!("{word:016x}")).collect();
         writeln!(out, "    checkpoint: {}", words.join(":"))?;
     }
     if view.arguments.dedup >= 4 {
@@ -308,7 +303,7 @@ fn dump_log(view: &View<'_>, table: &Table, log: &TableLog, out: &mut Out<'_>) -
 /// The histograms of all tables together, with what is only in logs.
 async fn aggregate(view: &View<'_>, tables: &[Table]) -> Result<DdtHistogram> {
     let space = view.dsl.pool_space().await?;
-    let mut sum = DdtHistogram { buckets: vec![DdtStat::default(); DdtHistogram::BUCKETS] };
+    let mut sum = DdtHistogram::default();
     for table in tables {
         for zap in &table.zaps {
             sum.buckets.iter_mut().zip(&zap.histogram.buckets).for_each(|(sum, bucket)| sum.add(bucket));

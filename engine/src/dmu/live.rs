@@ -58,7 +58,7 @@ pub use object::{LiveObject, Stored};
 pub use objset::LiveObjset;
 pub use pieces::Piece;
 
-use crate::zio::Writer;
+use crate::zio::{Dedup, Writer};
 
 /// How the blocks of an object set are written, according to its dataset's properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +75,8 @@ pub struct Policy {
     pub redundant_metadata: u8,
     /// `special_small_blocks` in bytes; 0 for none.
     pub special_small_blocks: u64,
+    /// Deduplication of data: the checksum function, which counts in place of the other, and how.
+    pub dedup: Option<(ChecksumType, Dedup)>,
 }
 
 /// The description of a new object.

@@ -78,7 +78,8 @@ impl DslPool {
         let Parts { txgs, mos, allocator, features, tables, env, host_name } = parts;
         let room = Arc::new(PoolGauge::new(&allocator));
         let log_space = Arc::new(LogSpace { pool: Arc::clone(&room), txgs: Arc::clone(&txgs) });
-        let writer = Writer::new(Arc::clone(mos.pool().store()), allocator).with_log_room(log_space);
+        let writer = Writer::new(Arc::clone(mos.pool().store()), allocator);
+        let writer = writer.with_log_room(log_space).with_dedup(tables.for_writer());
         Arc::new(Self {
             mos: LiveMos::new(mos, writer, Arc::new(features), env),
             txgs,

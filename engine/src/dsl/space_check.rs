@@ -35,6 +35,8 @@
 //!   it, what was accepted is written as it was accepted ([`DatasetRoom::write_more_copies`]).
 //! - A clone takes no block. It counts for quotas as if it did; of the pool it takes indirect blocks and
 //!   entries in the block reference table.
+//! - A deduplicated block counts as if it were stored, and with its entry: at worst that is a leaf of a
+//!   traditional table, or a record in the log of a fast one. What a group flushes of a log is of the slop.
 //! - The first demand of a dataset in a group pays for what is written once: the dnodes' indirect blocks,
 //!   counts of users, deadlists, the object set's own block.
 //! - What the MOS takes beside that is bounded by the part of the slop that no other user is given.
@@ -76,6 +78,7 @@ pub(super) use tempreserve::Shares;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::IgnorePoison;
+use ondisk::features::Feature;
 use ondisk::{ObjsetId, Txg};
 
 use super::edit;
@@ -107,6 +110,10 @@ const BLOCK_MOS_BYTES: u64 = 768;
 const CLONE_LEAF_BYTES: u64 = 8 << 10;
 /// Bytes of it that a clone takes on average.
 const CLONE_BYTES: u64 = 256;
+/// A leaf of a dedup table, of which each block may change another.
+const DEDUP_LEAF_BYTES: u64 = 32 << 10;
+/// Bytes of a table that an entry takes, in all copies of it.
+const DEDUP_BYTES: u64 = 768;
 /// Copies of what is in the MOS.
 const MOS_COPIES: u64 = 3;
 /// Most copies of a block.
@@ -345,6 +352,18 @@ impl LogRoom for LogSpace {
     }
 }
 
+/// The dedup table that blocks of a dataset are entered in.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Entered {
+    /// None.
+    #[default]
+    Nowhere,
+    /// A table without a log.
+    InTable,
+    /// One with a log.
+    InLog,
+}
+
 /// What a dataset may accept.
 #[derive(Debug, Default)]
 struct DatasetState {
@@ -356,6 +375,7 @@ struct DatasetState {
     /// How often each block is written, of data and of metadata.
     copies: u64,
     metadata_copies: u64,
+    entered: Entered,
 }
 
 impl DatasetState {
@@ -386,6 +406,9 @@ impl DatasetState {
             files.saturating_mul(FILE_BYTES).saturating_add(attribute_bytes.saturating_mul(copies));
         let exact = data.saturating_add(data / METADATA_SHARE).saturating_add(described);
         let exact = exact.saturating_add(cloned.saturating_mul(CLONE_BYTES));
+        let entries = if self.entered == Entered::Nowhere { 0 } else { blocks };
+        let entry_bytes = entries.saturating_mul(DEDUP_BYTES);
+        let exact = exact.saturating_add(entry_bytes);
         let per_clone = cloned_bytes.checked_div(cloned).unwrap_or(0);
         let cloned_counts = cloned.saturating_mul(costs.exact(allocator, per_clone, copies));
 
@@ -394,6 +417,8 @@ impl DatasetState {
         let large = costs.worst(allocator, LARGE_METADATA_BYTES, metadata_copies);
         let small = costs.worst(allocator, SMALL_METADATA_BYTES, metadata_copies);
         let clone_leaf = costs.worst(allocator, CLONE_LEAF_BYTES, MOS_COPIES);
+        let leaves = if self.entered == Entered::InTable { entries } else { 0 };
+        let dedup_leaf = costs.worst(allocator, DEDUP_LEAF_BYTES, MOS_COPIES);
         let of_indirects = {
             // The last unit of each; a block that grew too much to be compressed may lack a third of one.
             let units = compressed_indirects.saturating_mul((costs.unit(allocator) * 4).div_ceil(3));
@@ -408,6 +433,8 @@ impl DatasetState {
         let worst = of_data
             + Worst::all(blocks.saturating_add(cloned).saturating_mul(BLOCK_MOS_BYTES))
             + clone_leaf * cloned
+            + dedup_leaf * leaves
+            + Worst::all(entry_bytes)
             + of_indirects
             + small * described_bytes.div_ceil(SMALL_METADATA_BYTES)
             + large * attribute_bytes.div_ceil(LARGE_METADATA_BYTES)
@@ -606,10 +633,18 @@ impl DslPool {
     /// Sets a dataset's own gauge. The dataset, and what is above it.
     async fn set_gauge(self: &Arc<Self>, dataset: &LiveDataset) -> Result<Vec<Level>> {
         let room = edit::room(&self.reading(), dataset.objset.id()).await?;
-        let copies = u64::from(dataset.objset.policy().copies.max(1));
+        let policy = dataset.objset.policy();
+        let copies = u64::from(policy.copies.max(1));
+        let has_log = self.mos().features().count(Feature::FastDedup).is_some();
+        let entered = match policy.dedup {
+            None => Entered::Nowhere,
+            Some(_) if has_log => Entered::InLog,
+            Some(_) => Entered::InTable,
+        };
         let mut state = dataset.room.state();
         (state.below_refquota, state.referenced) = (room.below_refquota, room.referenced_bytes);
         (state.copies, state.metadata_copies) = (copies, (copies + 1).min(MAX_COPIES));
+        state.entered = entered;
         Ok(room.way)
     }
 }

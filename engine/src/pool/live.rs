@@ -196,6 +196,7 @@ fn policy_of_mos() -> Policy {
         copies: 3,
         redundant_metadata: 0,
         special_small_blocks: 0,
+        dedup: None,
     }
 }
 
@@ -293,7 +294,7 @@ impl LivePool {
         &self.env
     }
 
-    /// Deflated bytes that cloned blocks would take more if they were copies.
+    /// Deflated bytes that cloned and deduplicated blocks would take more if they were copies.
     pub fn saved_by_clones(&self) -> u64 {
         self.dsl.tables().saved_bytes()
     }

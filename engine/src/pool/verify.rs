@@ -15,11 +15,13 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | `dedup` | whether dedup tables count right |
 //! | `roots` | where a verification begins, and blocks that wait to be freed |
 //! | `visit` | what is done with a block |
 //! | `stats` | counters by type and level, as `zdb` keeps them |
 //! | `space` | what is allocated, and whether it is what was claimed |
 
+mod dedup;
 mod roots;
 mod space;
 mod stats;
@@ -42,8 +44,10 @@ use crate::dsl::Dsl;
 use crate::dsl::pool_space::PoolSpace;
 use crate::error::{Attempt, Error, Result};
 use crate::traverse::survey;
+use dedup::Entries;
 use roots::Work;
 
+pub use dedup::DedupReport;
 pub use space::{Claim, Range, SpaceReport, metaslab_bounds};
 pub use stats::{BlockKind, BlockStats, Counters, Histogram};
 
@@ -118,6 +122,9 @@ pub struct Report {
     pub damaged_blocks: u64,
     /// Comparison with the space maps, if asked for.
     pub space: Option<SpaceReport>,
+    /// Comparison of dedup tables with the pointers that were met, if space was compared too and the pool has
+    /// such tables.
+    pub dedup: Option<DedupReport>,
     /// What could not be followed, for people.
     pub notes: Vec<String>,
     /// How long it took.
@@ -132,21 +139,29 @@ impl Report {
         self.unreadable_blocks == 0
             && self.damaged_blocks == 0
             && self.space.as_ref().is_none_or(SpaceReport::is_clean)
+            && self.dedup.as_ref().is_none_or(|dedup| dedup.wrong_entries == 0)
     }
 }
 
 /// Verifies a pool, on threads of its own. Blocks the calling thread until done.
 pub fn verify(pool: &Arc<Pool>, options: VerifyOptions, progress: &Progress) -> Result<Report> {
     let start = Instant::now();
-    let (cloned, mut roots, allocated) = block_on(async {
+    let (cloned, mut roots, allocated, entries) = block_on(async {
         let cloned = space::cloned_blocks(pool).await?;
-        let roots = roots::of(pool).await?;
+        let mut roots = roots::of(pool).await?;
         let allocated = if options.check_space { Some(space::allocated(pool).await?) } else { None };
-        Ok::<_, Error>((cloned, roots, allocated))
+        let entries = match options.check_space {
+            true => Entries::load(pool).await.unwrap_or_else(|error| {
+                roots.notes.push(format!("dedup tables: {error}"));
+                None
+            }),
+            false => None,
+        };
+        Ok::<_, Error>((cloned, roots, allocated, entries))
     })?;
     let total = allocated.as_ref().map_or(0, space::Allocated::total);
     progress.total_asize.store(total, Ordering::Relaxed);
-    let shared = Shared::new(pool, options, progress, cloned);
+    let shared = Shared { entries, ..Shared::new(pool, options, progress, cloned) };
     let mut results = Results::default();
     for pointer in roots.waiting_to_be_freed.drain(..) {
         shared.count(&mut results, &pointer, BlockKind::DeferredFree);
@@ -164,6 +179,7 @@ pub fn verify(pool: &Arc<Pool>, options: VerifyOptions, progress: &Progress) -> 
         unreadable_blocks: results.unreadable_blocks,
         damaged_blocks: results.damaged_blocks,
         space,
+        dedup: shared.entries.map(Entries::report),
         notes: roots.notes,
         elapsed: start.elapsed(),
         cancelled: progress.cancel.load(Ordering::Relaxed),
@@ -252,6 +268,8 @@ struct Shared<'a> {
     log_blocks: Mutex<HashSet<(u32, u64)>>,
     /// What a dedup table would hold, and what tells how much space blocks take.
     simulated: Option<(PoolSpace, Mutex<HashMap<DdtKey, References>>)>,
+    /// The entries of dedup tables.
+    entries: Option<Entries>,
 }
 
 /// What one thread found.
@@ -294,7 +312,7 @@ impl<'a> Shared<'a> {
         cloned: HashSet<(u32, u64)>,
     ) -> Self {
         let (seen, log_blocks) = (Mutex::default(), Mutex::default());
-        Self { pool, options, progress, cloned, seen, log_blocks, simulated: None }
+        Self { pool, options, progress, cloned, seen, log_blocks, simulated: None, entries: None }
     }
 
     /// Visits these and all below them, on threads.
@@ -324,6 +342,7 @@ impl<'a> Shared<'a> {
         self.progress.blocks.fetch_add(1, Ordering::Relaxed);
         self.simulate(bp, kind);
         let Some(first) = bp.dva(0) else { return };
+        let of_entry = self.entries.as_ref().filter(|_| bp.is_dedup()).and_then(|all| all.count(bp));
         let place = (first.vdev.get(), first.offset.get());
         let is_shared = bp.is_dedup() || self.cloned.contains(&place);
         if is_shared && !self.seen.lock().ignore_poison().insert(place) {
@@ -333,7 +352,8 @@ impl<'a> Shared<'a> {
         self.progress.asize.fetch_add(bp.asize().get(), Ordering::Relaxed);
         if self.options.check_space {
             let birth = bp.physical_birth().get();
-            results.claims.extend(bp.dvas().map(|dva| Claim::of(self.pool, &dva, birth)));
+            let dvas = of_entry.unwrap_or_else(|| bp.dvas().collect());
+            results.claims.extend(dvas.iter().map(|dva| Claim::of(self.pool, dva, birth)));
         }
     }
 }

@@ -117,6 +117,7 @@ mod tests {
             copies: 1,
             redundant_metadata: 0,
             special_small_blocks: 0,
+            dedup: None,
         };
         let tx = Tx::syncing(Txg(10));
         let mos = LiveObjset::create(&forge.pool, ObjsetId(77), ObjsetType::Meta, policy, &tx);

@@ -39,6 +39,7 @@ fn live_mos(pool: &Arc<Pool>) -> Arc<LiveObjset> {
         copies: 3,
         redundant_metadata: 0,
         special_small_blocks: 0,
+        dedup: None,
     };
     block_on(LiveObjset::open(pool, ObjsetId::MOS, pool.root_blkptr(), policy)).unwrap()
 }

@@ -102,6 +102,16 @@ table! {
     /// Blocks that come into the ARC from now on are kept compressed, as they are in the pool, while memory
     /// is short, when this is not 0.
     ZFS_COMPRESSED_ARC_ENABLED = "zfs_compressed_arc_enabled", Switch, 1, 0, 1, ForNew;
+    /// The most entries that a group moves from the log of a dedup table into the table.
+    ZFS_DEDUP_LOG_FLUSH_ENTRIES_MAX = "zfs_dedup_log_flush_entries_max", Count, U32, 1, U32, AtOnce;
+    /// The least number of entries that a group moves from the log of a dedup table into the table.
+    ZFS_DEDUP_LOG_FLUSH_ENTRIES_MIN = "zfs_dedup_log_flush_entries_min", Count, 200, 1, U32, AtOnce;
+    /// Groups that share the work of moving all that is in the logs of a dedup table into the table.
+    ZFS_DEDUP_LOG_FLUSH_TXGS = "zfs_dedup_log_flush_txgs", Groups, 100, 1, U32, AtOnce;
+    /// Memory that the entries in the logs of a dedup table may take before flushing begins early.
+    ZFS_DEDUP_LOG_MEM_MAX = "zfs_dedup_log_mem_max", Bytes, 64 * MIB, MIB, ANY, AtOnce;
+    /// Groups after which the log of a dedup table begins to be flushed, however short it is.
+    ZFS_DEDUP_LOG_TXG_MAX = "zfs_dedup_log_txg_max", Groups, 8, 1, U32, AtOnce;
     /// The most dirty data of a pool; 0 means a quarter of the ARC, at least 256 MiB and at most 4 GiB.
     ZFS_DIRTY_DATA_MAX = "zfs_dirty_data_max", Bytes, 0, 0, ANY, AtOnce;
     /// With this share of the most dirty data a group is committed before its time is over.

@@ -13,7 +13,8 @@
 //! rewrites of late sync passes). So the sync of the pool's own metadata ends, although they describe the
 //! very space that they occupy; `encode` explains why sizes settle.
 //!
-//! A *nop-write* keeps the old pointer when a strong checksum shows that the new bytes are the same.
+//! A *nop-write* keeps the old pointer when a strong checksum shows that the new bytes are the same. A
+//! *deduplicated* block gets a pointer to equal bytes that are stored anywhere in the pool (`dedup`).
 //!
 //! # Failures
 //! A write that fails waits until the pool can write ([`crate::store::suspend`]). Where waiting is of no use,
@@ -23,6 +24,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | `dedup` | blocks that are stored already |
 //! | `encode` | compress, embed, checksum: pure functions |
 //! | `features` | what the pool's features allow |
 //! | `place` | space and pieces of a batch |
@@ -34,6 +36,7 @@
 //!
 //! Source of the facts: OpenZFS 2.3 `zio.c`.
 
+pub(crate) mod dedup;
 mod encode;
 mod features;
 mod gang;
@@ -54,6 +57,8 @@ use ondisk::dmu::DmuType;
 use ondisk::{ByteOrder, Lsize, ObjsetId, Txg};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
+pub use self::dedup::Dedup;
+use self::dedup::{Candidates, DedupTable, Sharing, Way};
 pub(crate) use self::encode::min_alloc;
 use self::encode::{Encoded, Stored, Units, encode, level_of, predecessor};
 use self::features::LiveWriterFeatures;
@@ -116,6 +121,9 @@ pub struct WriteRequest {
     pub may_gang: bool,
     /// Whether to keep `previous` when the bytes are the same (a strong checksum, compression on).
     pub nopwrite: bool,
+    /// Whether equal bytes that are stored already stand for the block. Only the sync of groups may ask for
+    /// it.
+    pub dedup: Option<Dedup>,
     /// The pointer that the new one replaces. A block of the same txg is overwritten in place when the new
     /// bytes fit; a gang stays a gang.
     pub previous: Option<Blkptr>,
@@ -136,12 +144,14 @@ pub struct Writer {
     features: Arc<LiveWriterFeatures>,
     written: Arc<Written>,
     log_room: Option<Arc<dyn LogRoom>>,
+    dedup: Option<Arc<dyn DedupTable>>,
 }
 
 impl Writer {
     /// A writer for a pool that has [`WriterFeatures::ALL`].
     pub fn new(store: Arc<Store>, allocator: Arc<Allocator>) -> Self {
-        Self { store, allocator, features: Arc::default(), written: Arc::default(), log_room: None }
+        let (features, written) = (Arc::default(), Arc::default());
+        Self { store, allocator, features, written, log_room: None, dedup: None }
     }
 
     /// The features that blocks of the pool may use.
@@ -163,6 +173,11 @@ impl Writer {
     /// Makes logs ask for the space that they take from data; without this, they take it unasked.
     pub fn with_log_room(self, log_room: Arc<dyn LogRoom>) -> Self {
         Self { log_room: Some(log_room), ..self }
+    }
+
+    /// Gives the dedup tables; without them no block is deduplicated.
+    pub(crate) fn with_dedup(self, table: Arc<dyn DedupTable>) -> Self {
+        Self { dedup: Some(table), ..self }
     }
 
     /// The store below the blocks.
@@ -237,15 +252,19 @@ impl Writer {
             encode::flip_after(injections, &batch, &mut encoded);
         }
         let gangs = self.gangs_to_rewrite(&batch, &encoded, txg).await?;
-        let placed = loop {
-            match self.place(&batch, &encoded, &gangs, units, txg) {
+        let mut candidates = self.candidates(&batch, &encoded).await?;
+        let mut placed = loop {
+            match self.place(&batch, &encoded, (&gangs, &candidates), units, txg) {
                 Ok(Placed::All(placed)) => break placed,
                 Ok(Placed::Load(id)) => self.allocator.load_metaslab(id).await?,
+                Ok(Placed::Compare) => self.compare(&batch, &encoded, &mut candidates).await,
                 Err(error @ Error::NoSpace(_)) => self.wait_for_room(error).await?,
                 Err(error) => return Err(error),
             }
         };
-        let Batch { pointers, stored, pieces, owners, fresh, wants_larger_headers } = placed;
+        // Nothing was waited for since the tables were asked.
+        let made = self.enter(&mut placed.sharing)?;
+        let Batch { pointers, stored, pieces, owners, fresh, wants_larger_headers, .. } = placed;
         if wants_larger_headers {
             self.features.want_larger_gang_headers();
         }
@@ -253,6 +272,9 @@ impl Writer {
         if let Err(error) = self.write_pieces(txg, pieces, owners, at).await {
             self.give_back(&fresh, txg);
             return Err(error);
+        }
+        if let Some(table) = self.dedup.as_ref().filter(|_| !made.is_empty()) {
+            table.written(&made);
         }
         let mut is_stored = vec![false; batch.len()];
         for owner in stored {
@@ -311,11 +333,12 @@ impl Writer {
         &self,
         batch: &[WriteRequest],
         encoded: &[Encoded],
-        gangs: &HashMap<usize, GangTree>,
+        (gangs, candidates): (&HashMap<usize, GangTree>, &Candidates),
         units: Units,
         txg: Txg,
     ) -> Result<Placed> {
         let salt = self.store.salt.get();
+        let mut sharing = Sharing::default();
         let mut placement = Placement::new(&*self.allocator, units, self.features(), txg);
         let mut pointers = Vec::with_capacity(batch.len());
         let mut stored = Vec::with_capacity(batch.len());
@@ -323,14 +346,29 @@ impl Writer {
             let result = match encoded {
                 Encoded::Hole => self.hole(request, txg).map_err(Unplaced::Failed),
                 Encoded::Embedded(pointer) => Ok(*pointer),
-                Encoded::Stored(block) => match self.unchanged(request, block) {
-                    Some(pointer) => Ok(pointer),
-                    None => {
-                        stored.push(owner);
-                        let gang = gangs.get(&owner);
-                        store(&mut placement, owner, request, block.clone(), gang, salt)
+                Encoded::Stored(block) => {
+                    match self.way(candidates, &mut sharing, (owner, request, block), txg) {
+                        Err(error) => Err(Unplaced::Failed(error)),
+                        Ok(Way::Compare) => Err(Unplaced::NotCompared),
+                        Ok(Way::Known(pointer)) => Ok(pointer),
+                        Ok(Way::Enter(entry)) => {
+                            stored.push(owner);
+                            let placed =
+                                store(&mut placement, owner, request, block.clone(), (None, true), salt);
+                            if let Ok(pointer) = &placed
+                                && pointer.is_dedup()
+                            {
+                                sharing.enter(entry, request, pointer);
+                            }
+                            placed
+                        }
+                        Ok(Way::Plain) => {
+                            stored.push(owner);
+                            let gang = gangs.get(&owner);
+                            store(&mut placement, owner, request, block.clone(), (gang, false), salt)
+                        }
                     }
-                },
+                }
             };
             match result {
                 Ok(pointer) => pointers.push(pointer),
@@ -338,13 +376,14 @@ impl Writer {
                     self.allocator.undo(&placement.fresh, txg);
                     return match unplaced {
                         Unplaced::NotLoaded(id) => Ok(Placed::Load(id)),
+                        Unplaced::NotCompared => Ok(Placed::Compare),
                         Unplaced::Failed(error) => Err(error),
                     };
                 }
             }
         }
         let Placement { pieces, owners, fresh, wants_larger_headers, .. } = placement;
-        Ok(Placed::All(Batch { pointers, stored, pieces, owners, fresh, wants_larger_headers }))
+        Ok(Placed::All(Batch { pointers, stored, pieces, owners, fresh, wants_larger_headers, sharing }))
     }
 
     /// Writes all pieces, and repeats those that fail as long as the pool waits for its devices. Returns the
@@ -444,14 +483,10 @@ impl Writer {
     }
 
     /// Frees the space of a block in `txg`; of a gang, headers and members. Holes and embedded blocks have no
-    /// space.
+    /// space. The caller knows that nothing else refers to it (`tables`).
     pub async fn free(&self, txg: Txg, bp: &Blkptr) -> Result<()> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(());
-        }
-        if bp.is_dedup() {
-            let what = format!("pool '{}': freeing deduplicated blocks", self.store.name());
-            return Err(Error::Unsupported(what));
         }
         let kept = self.allocator.keeps(bp, txg);
         self.store.l2arc.forget(bp);
@@ -529,6 +564,8 @@ struct Batch {
     fresh: Vec<Dva>,
     /// Larger gang headers would have helped.
     wants_larger_headers: bool,
+    /// What it means for the dedup tables.
+    sharing: Sharing,
 }
 
 /// The outcome of placing a batch.
@@ -536,12 +573,15 @@ enum Placed {
     All(Batch),
     /// No block is placed: this metaslab must be loaded first.
     Load(MetaslabId),
+    /// No block is placed: some must be compared with blocks that were entered meanwhile.
+    Compare,
 }
 
 /// The reason why a block has no place.
 #[derive(Debug)]
 enum Unplaced {
     NotLoaded(MetaslabId),
+    NotCompared,
     Failed(Error),
 }
 
@@ -592,13 +632,14 @@ fn place_of<'a>(request: &'a WriteRequest, block: &Stored, txg: Txg) -> Option<&
     })
 }
 
-/// Finds a place for a block, and schedules the write to it.
+/// Finds a place for a block, and schedules the write to it. A deduplicated block that becomes a gang is an
+/// ordinary block.
 fn store<S: place::Space>(
     placement: &mut Placement<'_, S>,
     owner: usize,
     request: &WriteRequest,
     block: Stored,
-    gang_tree: Option<&GangTree>,
+    (gang_tree, dedup): (Option<&GangTree>, bool),
     salt: Option<&[u8; 32]>,
 ) -> Result<Blkptr, Unplaced> {
     let copies = usize::from(request.copies.clamp(1, 3));
@@ -636,6 +677,7 @@ fn store<S: place::Space>(
             Err(denied) => return Err(refused(denied.into())),
         },
     };
+    let dedup = dedup && !dvas.iter().any(|dva| dva.gang);
     let parts = BlkptrParts {
         dvas,
         lsize: Lsize(request.data.len() as u64),
@@ -645,7 +687,7 @@ fn store<S: place::Space>(
         checksum: digest,
         dmu_type: request.dmu_type,
         level: level_of(request),
-        dedup: false,
+        dedup,
         byte_order: ByteOrder::Little,
         logical_birth: placement.txg,
         physical_birth: placement.txg,

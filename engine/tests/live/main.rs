@@ -14,6 +14,7 @@ mod create;
 mod damaged;
 mod data;
 mod datasets;
+mod dedup;
 mod diff;
 mod diff_model;
 mod errlog;

@@ -45,6 +45,20 @@ word_struct! {
 }
 
 impl DdtLogHeader {
+    /// The header of a log of so many bytes. With a checkpoint, the log is being flushed.
+    pub fn new(flags: u8, length_bytes: u64, first_txg: Txg, checkpoint: Option<DdtKey>) -> DdtLogHeader {
+        let flags = match checkpoint {
+            Some(_) => flags | LOG_CHECKPOINT,
+            None => flags & !LOG_CHECKPOINT,
+        };
+        DdtLogHeader {
+            info: u64::from(LOG_VERSION) | u64::from(flags) << 8,
+            length_bytes,
+            first_txg,
+            raw_checkpoint: checkpoint.unwrap_or_default(),
+        }
+    }
+
     /// Refuses a log of a version that is not known.
     pub fn check_version(&self) -> Result<()> {
         match self.info as u8 {
@@ -96,6 +110,22 @@ impl DdtLogRecord {
         self.key.write(writer);
         self.phys.write(writer);
     }
+}
+
+/// Whole blocks of a log, of `block_bytes` each, with these records: as many in each as fit into it.
+pub fn blocks(
+    records: &[DdtLogRecord],
+    form: PhysForm,
+    block_bytes: usize,
+    order: ByteOrder,
+) -> impl Iterator<Item = Vec<u8>> {
+    let in_each = (block_bytes / DdtLogRecord::size(form)).max(1);
+    records.chunks(in_each).map(move |records| {
+        let mut writer = Writer::new(order);
+        records.iter().for_each(|record| record.write(&mut writer));
+        writer.zeros_to(block_bytes);
+        writer.finish()
+    })
 }
 
 /// The records in one block of a log, in order. It ends after an error.
@@ -168,6 +198,19 @@ mod tests {
         }
 
         #[test]
+        fn blocks_hold_all_records_and_none_crosses_a_block(count in 0..40u64, flat: bool) {
+            let form = if flat { PhysForm::Flat } else { PhysForm::Traditional };
+            let expected: Vec<_> = (0..count).map(|n| record(n, flat)).collect();
+            let order = ByteOrder::Little;
+            let blocks: Vec<_> = blocks(&expected, form, 1024, order).collect();
+            prop_assert!(blocks.iter().all(|block| block.len() == 1024));
+            prop_assert_eq!(blocks.len(), expected.len().div_ceil(1024 / DdtLogRecord::size(form)));
+            let found: Vec<_> =
+                blocks.iter().flat_map(|block| records(block, form, order)).collect::<Result<_>>().unwrap();
+            prop_assert_eq!(found, expected);
+        }
+
+        #[test]
         fn any_bytes_end(bytes in proptest::collection::vec(0..3u8, 0..600), flat: bool) {
             let form = if flat { PhysForm::Flat } else { PhysForm::Traditional };
             prop_assert!(records(&bytes, form, ByteOrder::Little).count() <= bytes.len() / 8 + 1);
@@ -192,5 +235,10 @@ mod tests {
         assert_eq!(header.checkpoint(), Some(DdtKey::default()));
         header.info = 2;
         assert!(header.check_version().is_err());
+        let key = DdtKey { checksum: [7; 4], prop: 1 };
+        let made = DdtLogHeader::new(LOG_FLUSHING, 4096, Txg(8), Some(key));
+        assert_eq!((made.check_version(), made.checkpoint()), (Ok(()), Some(key)));
+        assert_eq!(made.flags(), LOG_FLUSHING | LOG_CHECKPOINT);
+        assert_eq!(DdtLogHeader::new(LOG_CHECKPOINT, 0, Txg(8), None).flags(), 0);
     }
 }

@@ -177,9 +177,13 @@ pub fn verify_blocks(disks: Vec<Disk>, seed: u64, care: &Care) -> Result<(), Str
     let complete = care.missing.is_empty() && !care.stale;
     let blocks = report.unreadable_blocks == 0 && (report.damaged_blocks == 0 || !complete);
     let space = report.space.as_ref().is_none_or(|space| space.is_clean());
-    match blocks && space && report.notes.is_empty() {
+    let dedup = report.dedup.as_ref().is_none_or(|dedup| dedup.wrong_entries + dedup.without_entry == 0);
+    match blocks && space && dedup && report.notes.is_empty() {
         true => Ok(()),
-        false => Err(format!("verify: {:?} {:?} {:?}", report.errors, report.space, report.notes)),
+        false => Err(format!(
+            "verify: {:?} {:?} {:?} {:?}",
+            report.errors, report.space, report.dedup, report.notes
+        )),
     }
 }
 

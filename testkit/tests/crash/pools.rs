@@ -13,6 +13,7 @@ use engine::pool::live::{Layout, LivePool, NewLeaf, NewTop, Surroundings};
 use engine::tunables::L2ARC_REBUILD_BLOCKS_MIN_L2SIZE;
 use engine::vdev::Class;
 use engine::zvol::LiveZvol;
+use ondisk::features::Feature;
 use testkit::Rng;
 use testkit::crash::{Disk, Recorder};
 
@@ -28,6 +29,8 @@ pub struct Kind {
     caches: usize,
     /// Bytes of each device: the smallest that such a pool may have.
     device_bytes: u64,
+    /// The property `dedup` of all datasets, if not `off`, and whether the tables have logs.
+    dedup: Option<(&'static str, bool)>,
 }
 
 const SMALLEST: u64 = 64 << 20;
@@ -44,7 +47,11 @@ const fn raidz(nparity: u8, count: usize) -> (Layout, Class, usize) {
 }
 
 const fn kind(name: &'static str, tops: &'static [(Layout, Class, usize)]) -> Kind {
-    Kind { name, tops, caches: 0, device_bytes: SMALLEST }
+    Kind { name, tops, caches: 0, device_bytes: SMALLEST, dedup: None }
+}
+
+const fn deduplicated(name: &'static str, dedup: &'static str, has_logs: bool) -> Kind {
+    Kind { dedup: Some((dedup, has_logs)), ..kind(name, &[MIRROR]) }
 }
 
 /// The kinds of pools that power cuts are tried on.
@@ -56,12 +63,15 @@ pub const KINDS: &[Kind] = &[
     kind("stripe", &[SINGLE, SINGLE]),
     kind("raidz2", &[raidz(2, 4)]),
     kind("special", &[MIRROR, (Layout::Mirror, Class::Special, 2), LOG_MIRROR]),
-    Kind { name: "draid", tops: &[(DRAID, Class::Normal, 5)], caches: 0, device_bytes: 128 << 20 },
+    Kind { device_bytes: 128 << 20, ..kind("draid", &[(DRAID, Class::Normal, 5)]) },
     kind("raidz3", &[raidz(3, 5)]),
     kind("mirrors", &[MIRROR, (Layout::Mirror, Class::Normal, 3)]),
     kind("logs", &[SINGLE, LOG, LOG]),
     kind("mirrored logs", &[MIRROR, LOG_MIRROR, LOG]),
-    Kind { name: "cache", tops: &[SINGLE], caches: 1, device_bytes: SMALLEST },
+    Kind { caches: 1, ..kind("cache", &[SINGLE]) },
+    deduplicated("dedup", "on", true),
+    deduplicated("verified dedup", "sha512,verify", true),
+    deduplicated("traditional dedup", "on", false),
 ];
 
 impl Kind {
@@ -176,6 +186,10 @@ pub async fn create(recorder: &Recorder, kind: &Kind, ashift: u8, seed: u64) -> 
         let device = recorder.device(&path, Disk::new(CACHE_BYTES));
         new.l2cache.push(NewLeaf { device, path, is_file: false, whole_disk: false });
         number += 1;
+    }
+    if let Some((dedup, has_logs)) = kind.dedup {
+        new.root_properties.push(("dedup".into(), dedup.into()));
+        new.features.retain(|feature| has_logs || *feature != Feature::FastDedup);
     }
     let pool = LivePool::create(new, surroundings(seed)).await.unwrap();
     Created { pool, more, logs: Logs::new(logs, ashift) }

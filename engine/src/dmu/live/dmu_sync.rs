@@ -18,6 +18,10 @@
 //! with the group. (A writer that asked just before that moment, and writes just after, has no other place:
 //! that is at most one block of each writer, which the slop covers.)
 //!
+//! A block of a dataset with deduplication is written early like any other, with the checksum that dedup
+//! needs. The sync of its group enters it in a table, or finds that it is stored already
+//! ([`Writer::enter_early`]).
+//!
 //! # Invariants
 //! - A block that was written early is never overwritten in place: the log contains its checksum.
 //! - The caller of [`LiveObject::write_early`] ensures that the group is not written before the call has
@@ -28,7 +32,7 @@
 use std::collections::BTreeMap;
 
 use ondisk::Txg;
-use ondisk::blkptr::Blkptr;
+use ondisk::blkptr::{Blkptr, CompressType};
 
 use super::LiveObject;
 use super::layer::Layer;
@@ -95,7 +99,11 @@ impl LiveObject {
             data: block.clone(),
             dmu_type: dnode.dmu_type,
             checksum: way.checksum,
-            compress: way.compress,
+            // Deduplicated zeroes are holes, compressed or not.
+            compress: match (way.compress, way.dedup) {
+                (CompressType::Off, Some(_)) => CompressType::Empty,
+                (compress, _) => compress,
+            },
             zstd_level: way.zstd_level,
             copies: way.copies,
             class: way.class,
@@ -103,6 +111,7 @@ impl LiveObject {
             may_embed: false,
             may_gang: false,
             nopwrite: false,
+            dedup: None,
             previous: None,
             retain: if is_cached { Retain::In } else { Retain::Out },
             may_feed: objset.primary().secondary().takes(dnode.dmu_type.is_metadata()),

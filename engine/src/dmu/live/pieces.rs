@@ -30,7 +30,7 @@ impl Piece {
 
 impl LiveObject {
     /// The contents of `count` blocks from the block `first` on, up to the first that another object cannot
-    /// refer to: it was written since the last commit, or it is encrypted, deduplicated or redacted.
+    /// refer to: it was written since the last commit, or it is encrypted or redacted.
     pub async fn pieces(&self, first: u64, count: u64) -> Result<Vec<Piece>> {
         let mut pieces = Vec::new();
         for id in first..first.saturating_add(count) {
@@ -41,12 +41,8 @@ impl LiveObject {
                     Some(found) => Piece::Data(found.block, pointer),
                     None => Piece::Hole,
                 },
-                // Keys, tables of deduplicated blocks and redactions would have to be considered.
-                Stored::Block(pointer)
-                    if pointer.uses_crypt() || pointer.is_dedup() || pointer.is_redacted() =>
-                {
-                    break;
-                }
+                // Keys and redactions would have to be considered.
+                Stored::Block(pointer) if pointer.uses_crypt() || pointer.is_redacted() => break,
                 Stored::Block(pointer) => Piece::Reference(pointer),
             });
         }

@@ -9,6 +9,7 @@ use ondisk::dnode::Dnode;
 
 use super::Policy;
 use crate::vdev::Class;
+use crate::zio::Dedup;
 
 /// From this level on, `redundant_metadata=most` keeps another copy of indirect blocks.
 const MOST_DITTO_LEVEL: u8 = 2;
@@ -26,6 +27,7 @@ pub(super) struct Way {
     pub(super) small_bytes: u64,
     pub(super) may_embed: bool,
     pub(super) nopwrite: bool,
+    pub(super) dedup: Option<Dedup>,
 }
 
 /// The block in question.
@@ -42,7 +44,7 @@ pub(super) struct Which {
 impl Policy {
     /// Whether encoding blocks of data takes a different time than under `before`.
     pub(super) fn is_encoded_otherwise(&self, before: &Self) -> bool {
-        let of = |policy: &Self| (policy.compress, policy.zstd_level, policy.checksum);
+        let of = |policy: &Self| (policy.compress, policy.zstd_level, policy.checksum, policy.dedup);
         of(self) != of(before)
     }
 
@@ -56,8 +58,13 @@ impl Policy {
         } else {
             let checksum = dnode.map_or(ChecksumType::Inherit, |dnode| dnode.checksum);
             let compress = dnode.map_or(CompressType::Inherit, |dnode| dnode.compress);
-            (data_checksum(checksum, self.checksum), data_compress(compress, self.compress), self.copies)
+            let checksum = match self.dedup {
+                Some((checksum, _)) => checksum,
+                None => data_checksum(checksum, self.checksum),
+            };
+            (checksum, data_compress(compress, self.compress), self.copies)
         };
+        let dedup = self.dedup.map(|(_, dedup)| dedup).filter(|_| !is_metadata);
         let copies = if objset == ObjsetId::MOS { MOS_COPIES } else { copies.clamp(1, 3) };
         Way {
             checksum,
@@ -67,7 +74,11 @@ impl Policy {
             class: class(which, is_metadata),
             small_bytes: if is_metadata { 0 } else { self.special_small_blocks },
             may_embed: which.level == 0 && !which.is_spill && !which.dmu_type.has_fill(),
-            nopwrite: !is_metadata && checksum.is_nopwrite() && compress != CompressType::Off,
+            nopwrite: !is_metadata
+                && dedup.is_none()
+                && checksum.is_nopwrite()
+                && compress != CompressType::Off,
+            dedup,
         }
     }
 
@@ -139,6 +150,7 @@ mod tests {
             copies: 1,
             redundant_metadata: 0,
             special_small_blocks: 4096,
+            dedup: None,
         }
     }
 
@@ -170,6 +182,20 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(|setting| copies(setting, 0, DmuType::DNODE)), [2, 2, 1, 1]);
         assert_eq!([0, 1, 2, 3].map(|setting| copies(setting, 0, DmuType::OBJSET)), [2, 2, 1, 2]);
         assert_eq!(policy().way(ObjsetId::MOS, None, which(0, DmuType::UINT64_OTHER)).copies, 3);
+    }
+
+    #[test]
+    fn data_alone_are_deduplicated_with_a_checksum_of_its_own_and_without_nop_writes() {
+        let dedup = Some((ChecksumType::Sha256, Dedup::ByChecksum));
+        let policy =
+            Policy { dedup, compress: CompressType::Lz4, checksum: ChecksumType::Fletcher4, ..policy() };
+        let data = policy.way(DATASET, None, which(0, DmuType::ZVOL));
+        assert_eq!((data.checksum, data.dedup), (ChecksumType::Sha256, Some(Dedup::ByChecksum)));
+        assert!(!data.nopwrite);
+        let indirect = policy.way(DATASET, None, which(1, DmuType::ZVOL));
+        assert_eq!((indirect.checksum, indirect.dedup), (ChecksumType::Fletcher4, None));
+        let spill = Which { level: 0, dmu_type: DmuType::SA, is_spill: true };
+        assert_eq!(policy.way(DATASET, None, spill).dedup, None);
     }
 
     #[test]

@@ -305,6 +305,7 @@ impl LiveObjset {
             may_embed: false,
             may_gang: true,
             nopwrite: false,
+            dedup: None,
             previous: (!previous.is_hole()).then_some(*previous),
             retain: Retain::In,
             may_feed: self.primary().secondary().takes(true),
@@ -322,7 +323,7 @@ impl LiveObjset {
 /// Blocks of a layer, in order. Some of them were written `early`.
 fn contents(layer: &Layer, early: &BTreeMap<u64, Blkptr>) -> Vec<(u64, Content)> {
     let written = layer.blocks.iter().map(|(id, block)| match early.get(id) {
-        Some(pointer) => (*id, Content::Early(*pointer)),
+        Some(pointer) => (*id, Content::Early(*pointer, block.clone())),
         None if layer.rewritten.get(id).is_some_and(|same| same.is_same(block)) => {
             (*id, Content::Rewritten(block.clone()))
         }

@@ -29,6 +29,7 @@ pub(crate) fn policy() -> Policy {
         copies: 1,
         redundant_metadata: 0,
         special_small_blocks: 0,
+        dedup: None,
     }
 }
 

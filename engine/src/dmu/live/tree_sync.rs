@@ -13,9 +13,10 @@
 //!
 //! # Accounting
 //! For each replaced pointer, the new block is *born* and the old one *killed*, unless it was overwritten in
-//! its place (the same group wrote it before) or kept (nop-write). A reference to a stored block (a clone) is
-//! born too; the code that handles deaths knows how many references a block has. An indirect block of nothing
-//! but holes becomes a hole itself.
+//! its place (the same group wrote it before) or kept (nop-write). A reference to a stored block (a clone, or
+//! a deduplicated block) is born too, even in the place of a reference to the same block; the code that
+//! handles deaths knows how many references a block has. An indirect block of nothing but holes becomes a
+//! hole itself.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -52,8 +53,8 @@ pub(super) enum Content {
     Data(Block),
     /// The same bytes as before: the pointer records that.
     Rewritten(Block),
-    /// A block that was already written in this group, before its sync ([`super::dmu_sync`]).
-    Early(Blkptr),
+    /// A block that was already written in this group, before its sync ([`super::dmu_sync`]), and its bytes.
+    Early(Blkptr, Block),
     /// A block that is stored already, with one more reference to it.
     Cloned(Blkptr),
 }
@@ -93,7 +94,7 @@ pub(super) struct Account {
 impl Account {
     /// Notes that a pointer replaces another.
     pub(super) fn replace(&mut self, batcher: &Batcher<'_>, old: &Blkptr, new: &Blkptr) {
-        if is_same_place(old, new) {
+        if is_same_place(old, new) && !new.is_dedup() {
             return;
         }
         self.kill(batcher.writer(), old);
@@ -523,6 +524,7 @@ impl<'a> TreeSync<'a> {
         while let Some(done) = flying.next().await {
             written.extend(done?);
         }
+        let mut entered = self.enter_early(blocks).await?.into_iter();
         let mut account = self.account();
         let mut written = written.into_iter();
         let mut pointers = Vec::with_capacity(blocks.len());
@@ -537,14 +539,17 @@ impl<'a> TreeSync<'a> {
                 Content::Rewritten(_) => {
                     let new =
                         written.next().ok_or_else(|| self.impossible("a block that was not written"))?;
-                    let new = with_birth_of(old, &new);
+                    // What is deduplicated may be older than what it replaces.
+                    let new = if new.is_dedup() { new } else { with_birth_of(old, &new) };
                     account.keeps_births |= new.is_rewritten();
                     account.replace(self.batcher, old, &new);
                     new
                 }
-                Content::Early(new) => {
-                    account.replace(self.batcher, old, new);
-                    *new
+                Content::Early(..) => {
+                    let new =
+                        entered.next().ok_or_else(|| self.impossible("a block that was not entered"))?;
+                    account.replace(self.batcher, old, &new);
+                    new
                 }
                 Content::Cloned(stored) => {
                     let new = stored.cloned_in(self.batcher.txg());
@@ -555,6 +560,30 @@ impl<'a> TreeSync<'a> {
             pointers.push(new);
         }
         Ok(pointers)
+    }
+
+    /// The pointers to those of the blocks that were written early. In datasets with deduplication they come
+    /// into the tables.
+    async fn enter_early(&self, blocks: &[(u64, Content)]) -> Result<Vec<Blkptr>> {
+        let (writer, txg) = (self.batcher.writer(), self.batcher.txg());
+        let which = Which { level: 0, dmu_type: self.dnode.dmu_type, is_spill: false };
+        let mut entered = Vec::new();
+        for (id, content) in blocks {
+            let Content::Early(early, block) = content else { continue };
+            let way = self.policy.way(self.objset, Some(&self.dnode), which);
+            let dedup = way.dedup.filter(|_| way.checksum == early.checksum_type());
+            let Some(dedup) = dedup else {
+                entered.push(*early);
+                continue;
+            };
+            let at = self.old.bookmark(0, *id);
+            let new = writer.enter_early(early, block, (dedup, &at)).await?;
+            if !is_same_place(early, &new) {
+                writer.free(txg, early).await?;
+            }
+            entered.push(new);
+        }
+        Ok(entered)
     }
 
     async fn write_spill(&mut self, spill: Option<Option<Block>>) -> Result<()> {
@@ -610,6 +639,7 @@ impl<'a> TreeSync<'a> {
             may_embed: way.may_embed,
             may_gang: true,
             nopwrite: way.nopwrite,
+            dedup: way.dedup,
             previous,
             retain: if self.old.is_cached(&at) { Retain::In } else { Retain::Out },
             may_feed: self.old.may_feed(&at),

@@ -112,6 +112,11 @@ pub async fn lookup_u64(object: &Arc<LiveObject>, name: impl AsRef<[u8]>) -> Res
     number.map(Some)
 }
 
+/// The number of entries, according to the ZAP.
+pub async fn count(object: &Arc<LiveObject>) -> Result<u64> {
+    draft::count(object).await
+}
+
 /// Adds an entry. Returns false, without a change, when the key exists.
 pub async fn insert(object: &Arc<LiveObject>, tx: &Tx, key: &Key, value: &Value) -> Result<bool> {
     put(object, tx, key, value, false).await

@@ -53,13 +53,10 @@ pub(super) async fn hidden(s: &SyncTask, name: &str) -> Result<ObjectId> {
 /// is in pieces most indirect blocks are gangs.
 pub(super) async fn free(s: &SyncTask, blocks: &[Blkptr]) -> Result<()> {
     let mut last = Vec::new();
+    s.dsl_pool().tables().prepare_release(blocks).await?;
     for bp in blocks {
         if bp.is_hole() || bp.is_embedded() {
             continue;
-        }
-        if bp.is_dedup() {
-            let detail = "blocks of datasets with deduplication cannot be freed by this version";
-            return Err(Error::Unsupported(detail.to_owned()));
         }
         // One after the other: references to the same block are counted.
         if s.release(bp).await? {

@@ -11,6 +11,7 @@ use ondisk::blkptr::{ChecksumType, CompressType};
 use ondisk::dsl_dir::DslDirPhys;
 use ondisk::dsl_dir::field::CRYPTO_KEY_OBJ;
 use ondisk::features::Feature;
+use ondisk::pool_version as version;
 use ondisk::{ObjsetId, Txg};
 
 use super::{features, objects, properties, space};
@@ -20,6 +21,7 @@ use crate::dsl::{Settings, SyncTask};
 use crate::error::{Error, Result};
 use crate::properties::Prop;
 use crate::zil::SyncMode;
+use crate::zio::Dedup;
 use crate::zpl::live::XattrPlace;
 use crate::zpl::{self, AclRules, AclType};
 
@@ -27,6 +29,8 @@ use crate::zpl::{self, AclRules, AclType};
 const ON: u64 = 1;
 /// `off` of `dedup`.
 const OFF: u64 = 2;
+/// The bit of values of `dedup` that have blocks compared.
+const VERIFY: u64 = 1 << 8;
 /// Level code of compressions without levels, and of zstd's default level.
 const DEFAULT_LEVEL: u8 = 255;
 
@@ -105,10 +109,7 @@ pub(super) async fn of_dir(s: &SyncTask, dir: ObjectId) -> Result<Policy> {
         return Err(Error::Unsupported("encrypted datasets cannot be written by this version".to_owned()));
     }
     let chain = space::chain(s, dir).await?;
-    if properties::effective(s, &chain, Prop::Dedup).await? != OFF {
-        let detail = "datasets with deduplication cannot be written by this version: set dedup=off";
-        return Err(Error::Unsupported(detail.to_owned()));
-    }
+    let can_dedup = s.has_version(version::DEDUP);
     let (compress, zstd_level) = compression(properties::effective(s, &chain, Prop::Compression).await?);
     Ok(Policy {
         checksum: checksum(properties::effective(s, &chain, Prop::Checksum).await?),
@@ -119,6 +120,7 @@ pub(super) async fn of_dir(s: &SyncTask, dir: ObjectId) -> Result<Policy> {
             properties::effective(s, &chain, Prop::RedundantMetadata).await?,
         ),
         special_small_blocks: properties::effective(s, &chain, Prop::SpecialSmallBlocks).await?,
+        dedup: dedup(properties::effective(s, &chain, Prop::Dedup).await?).filter(|_| can_dedup),
     })
 }
 
@@ -137,6 +139,21 @@ fn checksum(value: u64) -> ChecksumType {
     match u8::try_from(value).ok().and_then(|raw| ChecksumType::from_raw(raw).ok()) {
         None | Some(ChecksumType::Inherit | ChecksumType::On) => ChecksumType::Fletcher4,
         Some(checksum) => checksum,
+    }
+}
+
+/// What a value of `dedup` means. A function that is not strong enough to tell blocks apart has them
+/// compared. One that no table can have, which no version sets, turns it off.
+fn dedup(value: u64) -> Option<(ChecksumType, Dedup)> {
+    let checksum = match value & !VERIFY {
+        OFF => return None,
+        ON => ChecksumType::Sha256,
+        raw => u8::try_from(raw).ok().and_then(|raw| ChecksumType::from_raw(raw).ok())?,
+    };
+    match value & VERIFY != 0 || !checksum.is_dedup() {
+        _ if !checksum.is_nopwrite() => None,
+        true => Some((checksum, Dedup::Verified)),
+        false => Some((checksum, Dedup::ByChecksum)),
     }
 }
 
@@ -161,6 +178,8 @@ pub(super) async fn activate_features(s: &SyncTask, dataset: ObjectId) -> Result
     let chain = space::chain(s, phys.dir).await?;
     let mut needed = Vec::new();
     needed.extend(features::of_checksum(checksum(properties::effective(s, &chain, Prop::Checksum).await?)));
+    let dedup = dedup(properties::effective(s, &chain, Prop::Dedup).await?);
+    needed.extend(dedup.and_then(|(checksum, _)| features::of_checksum(checksum)));
     let (compress, _) = compression(properties::effective(s, &chain, Prop::Compression).await?);
     needed.extend(features::of_compression(compress));
     if properties::effective(s, &chain, Prop::Longname).await? != 0 {
@@ -178,6 +197,12 @@ mod tests {
     fn on_means_the_default_of_the_day() {
         assert_eq!(checksum(1), ChecksumType::Fletcher4);
         assert_eq!(checksum(8), ChecksumType::Sha256);
+        assert_eq!(dedup(2), None);
+        assert_eq!(dedup(1), Some((ChecksumType::Sha256, Dedup::ByChecksum)));
+        assert_eq!(dedup(1 | VERIFY), Some((ChecksumType::Sha256, Dedup::Verified)));
+        assert_eq!(dedup(14), Some((ChecksumType::Blake3, Dedup::ByChecksum)));
+        assert_eq!(dedup(13), Some((ChecksumType::Edonr, Dedup::Verified)));
+        assert_eq!((dedup(7 | VERIFY), dedup(0)), (None, None));
         assert_eq!(compression(1), (CompressType::On, DEFAULT_LEVEL));
         assert_eq!(compression(2).0, CompressType::Off);
         assert_eq!(compression(16), (CompressType::Zstd, DEFAULT_LEVEL));

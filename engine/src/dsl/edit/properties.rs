@@ -43,6 +43,8 @@ const OLD_VALUE_BYTES: usize = 1024;
 const BLOCKS: u64 = 2;
 /// `off` of `dedup` and `encryption`.
 const OFF: u64 = 2;
+/// The bit of values of `dedup` that have blocks compared.
+const VERIFY: u64 = 1 << 8;
 /// The block size of a new volume, unless the caller gives one.
 pub(super) const DEFAULT_VOLUME_BLOCK_BYTES: u64 = 16 << 10;
 
@@ -297,6 +299,7 @@ fn check_pool_version(version: u64, prop: Prop, value: u64) -> Result<()> {
         Prop::Copies => version::DITTO_BLOCKS,
         Prop::Refquota | Prop::Refreservation => version::REFRESERVATION,
         Prop::Aclinherit if value == PASSTHROUGH_X => version::PASSTHROUGH_X,
+        Prop::Dedup if value != OFF => version::DEDUP,
         Prop::Version if value > version::newest_filesystem(version) => version::FEATURES,
         _ => version::OLDEST,
     };
@@ -339,14 +342,12 @@ pub(super) fn check_value(
         }
         Prop::Compression if value & 0x7f == 16 => needs(Feature::ZstdCompress)?,
         Prop::Compression if value & 0x7f == 15 => needs(Feature::Lz4Compress)?,
-        Prop::Checksum => {
-            let checksum = u8::try_from(value).ok().and_then(|raw| ChecksumType::from_raw(raw).ok());
+        Prop::Checksum | Prop::Dedup => {
+            let checksum =
+                u8::try_from(value & !VERIFY).ok().and_then(|raw| ChecksumType::from_raw(raw).ok());
             if let Some(feature) = checksum.and_then(features::of_checksum) {
                 needs(feature)?;
             }
-        }
-        Prop::Dedup if value != OFF => {
-            return Err(Error::Unsupported("deduplication is not supported by this version".to_owned()));
         }
         Prop::Encryption if value != OFF => {
             let detail = "encrypted datasets cannot be created by this version";

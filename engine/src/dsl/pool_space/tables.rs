@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use ondisk::ObjectId;
 use ondisk::VdevId;
-use ondisk::blkptr::ChecksumType;
+use ondisk::blkptr::{ChecksumType, Dva};
 use ondisk::brt::{self, BrtVdevPhys};
 use ondisk::ddt::log::{self, DdtLogHeader};
 use ondisk::ddt::{self, DdtClass, DdtHistogram, DdtKey, DdtPhys, DdtStat, PhysForm};
@@ -158,13 +158,13 @@ async fn add_logs(
         let (_, header) = mos.bonus(ObjectId(id), DdtLogHeader::parse).await?;
         header.check_version().map_err(|error| object.corrupt(error))?;
         let growing = header.flags() & log::LOG_FLUSHING == 0;
-        let done = header.checkpoint().map(|key| order_of(&key));
+        let done = header.checkpoint().map(|key| key.words());
         let blocks = header.length_bytes.min(object.end()).div_ceil(object.block_size());
         for block_id in 0..blocks {
             let Some(found) = object.block(block_id).await? else { continue };
             for record in log::records(&found.block, form, found.order) {
                 let record = record.map_err(|error| object.corrupt(error))?;
-                let order = order_of(&record.key);
+                let order = record.key.words();
                 let flushed = done.is_some_and(|done| order <= done);
                 let outdated = entries.get(&order).is_some_and(|(newer, ..)| *newer && !growing);
                 if !flushed && !outdated {
@@ -186,30 +186,9 @@ async fn add_logs(
 
 /// The blocks of one entry of a log; `None` where none has a reference.
 fn blocks_of(key: &DdtKey, phys: &DdtPhys, space: &PoolSpace) -> Result<Option<DdtStat>> {
-    let mut all = DdtStat::default();
-    for slot in phys.slots().filter(|slot| slot.is_used()) {
-        let copies = slot.dvas(key.is_encrypted()).map_err(|error| Error::corrupt("dedup log", error))?;
-        let dsize = copies
-            .iter()
-            .fold(0u64, |bytes, dva| bytes.saturating_add(space.deflated(u64::from(dva.vdev.0), dva.asize)));
-        let (lsize, psize, references) = (key.lsize().get(), key.psize().get(), slot.refcount);
-        all.add(&DdtStat {
-            blocks: 1,
-            lsize,
-            psize,
-            dsize,
-            ref_blocks: references,
-            ref_lsize: lsize.saturating_mul(references),
-            ref_psize: psize.saturating_mul(references),
-            ref_dsize: dsize.saturating_mul(references),
-        });
-    }
+    let dsize = |dva: &Dva| space.deflated(u64::from(dva.vdev.0), dva.asize);
+    let all = DdtStat::of_entry(key, phys, dsize).map_err(|error| Error::corrupt("dedup log", error))?;
     Ok((all.ref_blocks > 0).then_some(all))
-}
-
-fn order_of(key: &DdtKey) -> [u64; 5] {
-    let [a, b, c, d] = key.checksum;
-    [a, b, c, d, key.prop]
 }
 
 /// Adds up the cloned blocks of the first `vdevs` top-level vdevs.

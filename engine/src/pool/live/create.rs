@@ -277,7 +277,8 @@ impl LivePool {
             mos.count_nothing();
         }
         let features = LiveFeatures::new(new.version, []);
-        let live = Self::of(pool, &surroundings, config, mos, allocator, features, Tables::default());
+        let tables = Tables::none(&mos);
+        let live = Self::of(pool, &surroundings, config, mos, allocator, features, tables);
         // Before the first group: a pool that is committed is there, and nothing may fail any more.
         live.label_auxiliary().await?;
         live.list_spares();

@@ -46,7 +46,6 @@ use crate::zvol::LiveZvol;
 /// Features whose structures must be kept up when they are in use, and are not.
 const NOT_WRITTEN: &[(Feature, &str)] = &[
     (Feature::Encryption, "it has encrypted datasets"),
-    (Feature::FastDedup, "it has deduplicated blocks"),
     (Feature::RedactedDatasets, "it has redacted datasets"),
     (Feature::RedactionBookmarks, "it has redaction bookmarks"),
 ];
@@ -381,12 +380,6 @@ async fn refuse_unwritable(pool: &Pool, dsl: &Dsl, features: &Features) -> Resul
         return only(&format!("its vdev {} is {}", vdev.name, vdev.type_name()));
     }
     let entries = dsl.mos().u64_entries(directory::DIRECTORY_OBJECT).await?;
-    if entries
-        .iter()
-        .any(|(name, id)| name.starts_with("DDT-") && name != directory::DDT_STATISTICS && *id != 0)
-    {
-        return only("it has deduplicated blocks, whose table is not written yet");
-    }
     for (name, why) in [
         (directory::OBSOLETE_BPOBJ, "what left removed devices is still being noted; let OpenZFS finish it"),
         (directory::CONDENSING_INDIRECT, "the mapping of a removed device is being condensed"),

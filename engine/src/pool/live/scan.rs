@@ -30,9 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use device::IgnorePoison;
 use ondisk::dmu::DmuType;
 use ondisk::pool_directory::{self, DIRECTORY_OBJECT, ERROR_SCRUB, LAST_SCRUBBED_TXG, SCAN, hex_key};
-use ondisk::scan::{
-    DDT_CLASS_DUPLICATE, DDT_DONE, ErrorScrubPhys, FLAG_PAUSED, Function, ScanPhys, ScanState,
-};
+use ondisk::scan::{DDT_DONE, ErrorScrubPhys, FLAG_PAUSED, Function, ScanPhys, ScanState};
 use ondisk::{Guid, ObjectId, Txg};
 
 use super::{JobKey, LivePool, Syncing, rotate_error_log};
@@ -532,8 +530,8 @@ impl Syncing {
                 max_txg: until,
                 start_time: self.now(),
                 to_examine,
-                // Of an incremental scrub the walk leaves out what is older.
-                ddt_class_max: if after > Txg(4) { 0 } else { DDT_CLASS_DUPLICATE },
+                // No dedup table is walked first: OpenZFS must not leave out blocks because they are in one.
+                ddt_class_max: 0,
                 ..ScanPhys::default()
             };
             state.error_scrub = ErrorScrubPhys::default();
@@ -602,7 +600,7 @@ impl Syncing {
             state.phys.skipped = state.phys.skipped.saturating_add(counters.skipped);
             state.phys.processed = state.phys.processed.saturating_add(counters.processed);
             state.phys.errors = state.phys.errors.saturating_add(counters.errors);
-            state.phys.ddt_bookmark = [DDT_DONE, 0, 0, 0];
+            (state.phys.ddt_bookmark, state.phys.ddt_class_max) = ([DDT_DONE, 0, 0, 0], 0);
             state.pass.done = state.pass.done.plus(counters);
             for (leaf, groups) in done.failed {
                 let known = state.failed.entry(leaf).or_default();

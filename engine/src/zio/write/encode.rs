@@ -5,7 +5,7 @@
 //!
 //! # The rules
 //! - LZ4 of an indirect block compares pointers with each other, without a search.
-//! - A block of zeroes is a hole, unless compression is off.
+//! - A block of zeroes is a hole, unless compression is off and the block is not deduplicated.
 //! - Compression must save an eighth of the block, in whole units of allocation, or the block is stored as it
 //!   is.
 //! - A block that came compressed, with a stream, is stored as it came, whatever compression is asked for:
@@ -15,7 +15,7 @@
 //! - A block that replaces one of the same group, with a checksum in its pointer, keeps the place whenever it
 //!   fits: it is padded to the size of its predecessor. The sync of a group writes its last blocks several
 //!   times; so sizes only grow, up to the logical size, and the sync ends. (OpenZFS stops compressing after
-//!   some passes for the same purpose.)
+//!   some passes for the same purpose.) Deduplicated blocks do not: their sizes are part of their keys.
 //!
 //! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_write_compress`, `zio_get_compression_max_size`), `vdev.c`
 //! (`spa_min_alloc`).
@@ -110,7 +110,8 @@ pub(super) struct Stored {
 pub(super) fn predecessor(request: &WriteRequest, txg: Txg) -> Option<&Blkptr> {
     let lsize = request.data.len() as u64;
     request.previous.as_ref().filter(|bp| {
-        !bp.is_hole()
+        request.dedup.is_none()
+            && !bp.is_hole()
             && !bp.is_embedded()
             && !bp.is_dedup()
             && !bp.uses_crypt()
@@ -133,7 +134,7 @@ pub(super) fn encode(
     if lsize == 0 || lsize > MAX_BLOCK_SIZE || !lsize.is_multiple_of(512) {
         return Err(Error::Invalid(format!("{}: a block of {lsize} bytes cannot be written", request.at)));
     }
-    if request.compress != CompressType::Off && is_all_zero(data) {
+    if (request.compress != CompressType::Off || request.dedup.is_some()) && is_all_zero(data) {
         return Ok(Encoded::Hole);
     }
     let place = predecessor(request, txg);

@@ -46,6 +46,7 @@ fn request(data: &[u8]) -> WriteRequest {
         may_embed: true,
         may_gang: true,
         nopwrite: false,
+        dedup: None,
         previous: None,
         retain: Retain::In,
         may_feed: true,
@@ -278,7 +279,7 @@ proptest! {
         let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
         let gang_headers = if large { GangHeaders::Large } else { GangHeaders::SmallYet };
         let mut placement = Placement::new(&space, UNITS, with_headers(gang_headers), TXG);
-        let bp = store(&mut placement, 0, &request, block, None, None).unwrap();
+        let bp = store(&mut placement, 0, &request, block, (None, false), None).unwrap();
         let wants_larger = placement.wants_larger_headers;
         let fresh: u64 = placement.fresh.iter().map(|dva| dva.asize.get()).sum();
         apply(&mut disk, placement.pieces);
@@ -303,7 +304,7 @@ proptest! {
         let block = stored(encode(&again, &UNITS, None, TXG).unwrap());
         let full = Chopped::new(0, 0);
         let mut placement = Placement::new(&full, UNITS, with_headers(gang_headers), TXG);
-        let second = store(&mut placement, 0, &again, block, Some(&tree), None).unwrap();
+        let second = store(&mut placement, 0, &again, block, (Some(&tree), false), None).unwrap();
         apply(&mut disk, placement.pieces);
         prop_assert!(second.dvas().eq(bp.dvas()));
         let (joined, _) = join(&disk, &second, usize::from(copies) - 1, &mut 0);
@@ -319,7 +320,7 @@ fn a_block_that_finds_no_room_in_parts_is_refused_and_all_its_parts_are_known() 
         let request = WriteRequest { compress: CompressType::Off, ..request(&[9; 32768]) };
         let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
         let mut placement = Placement::new(&space, UNITS, with_headers(GangHeaders::Small), TXG);
-        let refused = store(&mut placement, 0, &request, block, None, None);
+        let refused = store(&mut placement, 0, &request, block, (None, false), None);
         assert!(matches!(refused, Err(Unplaced::Failed(Error::NoSpace(_)))), "{left}");
         assert_eq!(placement.fresh.len() + space.left.get(), left, "what was allocated can be given back");
     }
@@ -331,7 +332,7 @@ fn parts_of_a_gang_are_as_large_as_finds_room() {
     let request = WriteRequest { compress: CompressType::Off, ..request(&[9; 128 << 10]) };
     let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
     let mut placement = Placement::new(&space, UNITS, with_headers(GangHeaders::Large), TXG);
-    store(&mut placement, 0, &request, block, None, None).unwrap();
+    store(&mut placement, 0, &request, block, (None, false), None).unwrap();
     // Two members, and two copies of the header.
     assert_eq!(placement.fresh.len(), 4);
     assert!(!placement.wants_larger_headers);
@@ -344,7 +345,7 @@ fn a_block_in_the_smallest_unit_is_never_a_gang() {
     let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
     let mut placement = Placement::new(&space, UNITS, with_headers(GangHeaders::Small), TXG);
     assert!(matches!(
-        store(&mut placement, 0, &request, block, None, None),
+        store(&mut placement, 0, &request, block, (None, false), None),
         Err(Unplaced::Failed(Error::NoSpace(_)))
     ));
     assert!(placement.fresh.is_empty());
@@ -365,10 +366,40 @@ fn what_is_small_as_it_is_stored_goes_to_the_special_class_while_that_takes_data
             0,
             &request,
             block,
-            None,
+            (None, false),
             None,
         )
         .unwrap();
         assert_eq!(*space.asked.borrow(), [class]);
     }
+}
+
+#[test]
+fn a_deduplicated_block_that_becomes_a_gang_is_an_ordinary_one() {
+    for (longest, is_dedup) in [(u64::MAX, true), (4096, false)] {
+        let space = Chopped::new(longest, usize::MAX);
+        let request = WriteRequest {
+            compress: CompressType::Off,
+            dedup: Some(super::Dedup::ByChecksum),
+            ..request(&bytes(16384, 5, 255))
+        };
+        let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
+        let mut placement = Placement::new(&space, UNITS, with_headers(GangHeaders::Small), TXG);
+        let bp = store(&mut placement, 0, &request, block, (None, true), None).unwrap();
+        assert_eq!((bp.is_dedup(), bp.is_gang()), (is_dedup, !is_dedup));
+    }
+}
+
+#[test]
+fn zeroes_are_never_deduplicated_and_nothing_is_overwritten_for_it() {
+    let zeroes = WriteRequest {
+        compress: CompressType::Off,
+        dedup: Some(super::Dedup::ByChecksum),
+        ..request(&[0; 4096])
+    };
+    assert!(matches!(encode(&zeroes, &UNITS, None, TXG).unwrap(), Encoded::Hole));
+    let good = bytes(32768, 5, 255);
+    let before = WriteRequest { previous: Some(pointer(Psize(32768), TXG)), ..request(&good) };
+    assert!(predecessor(&before, TXG).is_some());
+    assert!(predecessor(&WriteRequest { dedup: zeroes.dedup, ..before }, TXG).is_none());
 }

@@ -161,7 +161,7 @@ impl LiveZpl {
     pub(super) async fn refer_as_logged(&self, logged: LoggedClone<'_>) -> Result<bool> {
         let LoggedClone { object, offset, length, block_bytes, blocks } = logged;
         let can_be_shared = |bp: &Blkptr| {
-            let is_plain = bp.is_embedded() || !(bp.uses_crypt() || bp.is_dedup());
+            let is_plain = bp.is_embedded() || !bp.uses_crypt();
             bp.is_hole() || (is_plain && !bp.is_redacted() && bp.lsize().get() == block_bytes)
         };
         let fits = block_bytes > 0

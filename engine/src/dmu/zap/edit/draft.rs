@@ -180,6 +180,19 @@ pub(super) async fn lookup(source: &impl Source, key: &Key) -> Result<Option<Val
     }
 }
 
+/// The number of entries.
+pub(super) async fn count(source: &impl Source) -> Result<u64> {
+    let draft = Draft::new(source);
+    match draft.kind().await? {
+        Some(fat) => Ok(fat.header.entries),
+        None => {
+            let block = draft.peek(0).await?;
+            let micro = MicroZap::parse(&block, ByteOrder::Little).map_err(|error| draft.corrupt(error))?;
+            Ok(micro.entries().count() as u64)
+        }
+    }
+}
+
 /// Adds an entry, or changes it if `replace`. `None` when it exists and must stay.
 pub(super) async fn put(
     source: &impl Source,

@@ -18,7 +18,7 @@
 //! | [`design`] | what an experiment compares, and with which work: what a target has to know of it |
 //! | [`layout`] | how vdevs are put together, as text and as types |
 //! | [`layer`] | a layer of a stack: its name and address |
-//! | [`reference`] | what the reference of an experiment's file is made of |
+//! | [`mod@reference`] | what the reference of an experiment's file is made of |
 //! | [`subprocess`] | programs that the lab starts: their output and their end |
 //! | [`input_file`] | files that the user names to be read |
 //! | `created_files` | files that the lab made in directories that users name |

@@ -4,7 +4,7 @@
 //! Each of the two outputs has a thread that reads it to its end. That end may come long after the program's
 //! own end, or never: a process that the program started may keep the output open, as the connection that
 //! `ssh` leaves behind for the next one (`ControlPersist`) keeps its standard error. So the lab does not wait
-//! for these threads. It takes the output that is there within [`REST_LIMIT`] after the program has ended. A
+//! for these threads. It takes the output that is there within `REST_LIMIT` after the program has ended. A
 //! thread whose output stays open stays too, and keeps no more than the limit.
 
 use std::io::{self, Read};

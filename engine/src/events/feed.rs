@@ -7,14 +7,14 @@
 //! costs no memory: when the ring no longer has what comes next, the reader is told that it missed something
 //! ([`Batch::missed`]) and looks at the whole state again.
 //!
-//! Who changes something as part of a group announces it ([`super::Reporter::announce`]), and the pool hands
+//! Who changes something as part of a group announces it (`Reporter::announce`), and the pool hands
 //! it over when the group is committed and readers of the pool see it, before the callers that wait for the
 //! commit go on. So a caller that was answered finds its change here. A change that was not committed is
 //! never told. What belongs to no group (the state of a device, a job that ended, an event) is told at once.
 //!
 //! Besides changes there are *figures*: space that is used, how far a job is. Only the newest ones are worth
 //! anything, so they have no numbers and are not kept. The feed only says that they moved
-//! ([`Feed::moved`]), which costs one addition where no reader waits for that; who wants them looks.
+//! (`Feed::moved`), which costs one addition where no reader waits for that; who wants them looks.
 //!
 //! # Bounds
 //! The ring has [`MAX_CHANGES`] places. A group announces no more than that; of one with more, readers miss

@@ -601,7 +601,8 @@ mod tests {
     use std::future::pending;
     use std::sync::Arc;
 
-    use server::api::{CreatePool, ListKeys, NewDevices, NewLayout, NewVdev};
+    use server::api::{CreatePool, GetAudit, NewDevices, NewLayout, NewVdev};
+    use server::audit::AuditLog;
     use server::daemon::Daemon;
     use server::http::ApiSocket;
     use server::public::PublicSocket;
@@ -661,17 +662,18 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (own, machine) = (place.path().join("own/api.sock"), place.path().join("machine/read.sock"));
         runtime().unwrap().block_on(async {
-            // Root's daemon refuses anyone the keys.
+            // Only the own daemon keeps an audit log here.
             let is_own = async || {
                 let stream = connect_or_else(&own, &machine).await.unwrap()?;
-                let message = Message::of(&ListKeys { dataset: None, recursive: true }).unwrap();
+                let message = Message::of(&GetAudit { count: 1 }).unwrap();
                 Some(exchange(stream, message).await.is_ok())
             };
             assert_eq!(is_own().await, None);
             let public = PublicSocket::bind(&machine).await.unwrap();
             tokio::spawn(public::serve(public, Arc::default(), pending()));
             assert_eq!(is_own().await, Some(false), "there is no other");
-            let daemon = Arc::<Daemon>::default();
+            let log = AuditLog::new(place.path().join("audit.log"));
+            let daemon = Arc::new(Daemon::with_cache(64 << 20).auditing(Some(log)));
             let socket = ApiSocket::bind(&own).await.unwrap();
             tokio::spawn(server::http::serve(socket, Arc::clone(&daemon), pending()));
             assert_eq!(is_own().await, Some(false), "there is one, but without pools");

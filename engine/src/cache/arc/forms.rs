@@ -34,10 +34,8 @@ use crate::cache::{Block, Candidate, Loaded, Packed, Retain};
 #[cfg(test)]
 mod tests;
 
-/// The bytes of data, and of metadata, that could be decompressed in the time of a read from the pool. With
-/// lz4 the former are 0.4 ms. An indirect block is decompressed by readers of many blocks below it, on the
-/// processor that serves them all, while their devices work: where devices are fast, such time is dearer.
-const READ_WORTH_BYTES: [u128; 2] = [1 << 20, 1 << 18];
+/// The bytes that could be decompressed in the time of a read from the pool. With lz4 that are 0.4 ms.
+const READ_WORTH_BYTES: u128 = 1 << 20;
 /// No block was evicted for a while: for so many accesses to each block.
 const CALM_ACCESSES: u64 = 4;
 /// Used copies that are passed over in a search for an unused one.
@@ -263,8 +261,7 @@ impl Shard {
     /// Whether the copy is worth more for its memory than the block.
     fn is_worth_more(&self, copy: u32, block: u32) -> bool {
         let age = |index: u32| u128::from(self.age(index));
-        let read_worth = READ_WORTH_BYTES[kind_of(&self.nodes[copy as usize].key)];
-        age(copy) * read_worth < age(block) * self.rests[block as usize].bytes as u128
+        age(copy) * READ_WORTH_BYTES < age(block) * self.rests[block as usize].bytes as u128
     }
 
     /// The copy that was not used for long.

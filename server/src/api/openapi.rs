@@ -32,7 +32,7 @@ pub fn document<'a>(actions: impl Iterator<Item = (&'a Declaration, Schemas)>) -
             (format!("/v1/{}", declared.name), json!({ "post": operation(declared, schemas, &error) }))
         })
         .collect();
-    json!({
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Cenote",
@@ -43,7 +43,34 @@ pub fn document<'a>(actions: impl Iterator<Item = (&'a Declaration, Schemas)>) -
         "servers": [{ "url": "http://localhost", "description": "by the Unix socket of the daemon" }],
         "paths": paths,
         "components": { "schemas": generator.take_definitions(true) },
-    })
+    });
+    name_words(&mut document);
+    document
+}
+
+/// Makes an `enum` of words of each choice between constants that are words, which generators of clients
+/// understand better. What each word means goes into the description.
+fn name_words(value: &mut Value) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(name_words),
+        Value::Object(fields) => {
+            fields.values_mut().for_each(name_words);
+            let word = |choice: &Value| Some((choice.get("const")?.as_str()?.to_owned(), choice.clone()));
+            let choices = fields.get("oneOf").and_then(Value::as_array);
+            let words = choices.and_then(|all| all.iter().map(word).collect::<Option<Vec<_>>>());
+            let Some(words) = words.filter(|words| !words.is_empty()) else { return };
+            let mut text = fields.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+            for (word, choice) in &words {
+                let meaning = choice.get("description").and_then(Value::as_str).unwrap_or_default();
+                text += &format!("\n- `{word}`: {meaning}");
+            }
+            fields.remove("oneOf");
+            fields.insert("type".into(), "string".into());
+            fields.insert("enum".into(), words.into_iter().map(|(word, _)| word).collect());
+            fields.insert("description".into(), text.trim_start().into());
+        }
+        _ => {}
+    }
 }
 
 fn operation(declared: &Declaration, [request, reply]: [Schema; 2], error: &Schema) -> Value {

@@ -25,7 +25,8 @@ const JUDGE: &str = "
 import json, sys
 from jsonschema import Draft202012Validator
 schema, document = (json.load(open(path)) for path in sys.argv[1:3])
-faults = [f'{list(fault.path)}: {fault.message}' for fault in Draft202012Validator(schema).iter_errors(document)]
+found = Draft202012Validator(schema).iter_errors(document)
+faults = [f'{list(fault.path)}: {fault.message}' for fault in found]
 for name, part in document['components']['schemas'].items():
     try:
         Draft202012Validator.check_schema(part)

@@ -50,8 +50,8 @@ impl Who {
             .contains(&true)
     }
 
-    /// Who is meant, taken from the front of the operands where they name users or groups. The dataset is the last
-    /// of them.
+    /// Who is meant, taken from the front of the operands where they name users or groups. The dataset is the
+    /// last of them.
     fn take(&self, operands: &mut Vec<String>) -> Result<Grantees> {
         let kinds = [self.user, self.group, self.everyone, self.create, self.set];
         if kinds.iter().filter(|is| **is).count() > 1 {

@@ -120,7 +120,8 @@ fn who_is_not_root_changes_no_daemon_unasked() {
             "zpool labelclear $1/log"; do
             nobody "$1" $command >"$1/out" 2>&1 && echo "accepted: $command"
             # 'share' may be allowed by 'zfs allow', so that the dataset is looked for first.
-            grep -qE "permission denied|dataset does not exist" "$1/out" || { echo "$command:"; cat "$1/out"; }
+            grep -qE "permission denied|dataset does not exist" "$1/out" ||
+                { echo "$command:"; cat "$1/out"; }
             [ ! -e "$1/home/cenote" ] || { echo "$command started a daemon"; break; }
         done
         "$1/cenote" tunable get zfs_txg_timeout

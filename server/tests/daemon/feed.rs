@@ -44,6 +44,21 @@ fn take_until(bytes: &mut Vec<u8>, mark: &[u8]) -> Option<String> {
 impl Follower {
     /// Begins, after the message with this id if one is given.
     pub fn begin(socket: &Path, after: Option<&str>) -> Self {
+        let until = Instant::now() + LIMIT;
+        loop {
+            match Self::begin_now(socket, after) {
+                Ok(follower) => return follower,
+                // On a busy machine those that are gone still have their places.
+                Err(head) if head.starts_with("HTTP/1.1 409") && Instant::now() < until => {
+                    thread::sleep(Duration::from_millis(50));
+                }
+                Err(head) => panic!("{head}"),
+            }
+        }
+    }
+
+    /// The same, once. An answer that is another one is returned.
+    fn begin_now(socket: &Path, after: Option<&str>) -> Result<Self, String> {
         let mut stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let last = after.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
@@ -56,8 +71,10 @@ impl Follower {
                 None => assert!(follower.read(), "the daemon answers nothing"),
             }
         };
-        assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/event-stream"), "{head}");
-        follower
+        match head.starts_with("HTTP/1.1 200") && head.contains("text/event-stream") {
+            true => Ok(follower),
+            false => Err(head),
+        }
     }
 
     /// Reads more. Whether there was any.

@@ -410,6 +410,33 @@ mod tests {
             assert!(taken.is_sorted_by_key(|(key, _)| key.words()));
             assert_eq!(taken[0].0.words()[0], 1);
         }
+        let due_after = |tunable: &tunables::Tunable, value| {
+            tunable.set(value).unwrap();
+            let due = log(1000).due();
+            tunable.reset();
+            due
+        };
+        assert_eq!(due_after(&tunables::ZFS_DEDUP_LOG_FLUSH_TXGS, 2), 625);
+        assert_eq!(due_after(&tunables::ZFS_DEDUP_LOG_FLUSH_ENTRIES_MIN, 400), 500);
+        assert_eq!(due_after(&tunables::ZFS_DEDUP_LOG_FLUSH_ENTRIES_MAX, 7), 7);
+    }
+
+    #[test]
+    fn logs_change_roles_when_the_active_one_is_old_or_large() {
+        let mut log = log(8192);
+        assert!(!log.is_time_to_swap(Txg(100)), "there is nothing in it");
+        std::mem::swap(&mut log.active, &mut log.flushing);
+        log.active.first_txg = Txg(10);
+        let swaps_after = |tunable: &tunables::Tunable, value, txg| {
+            tunable.set(value).unwrap();
+            let swaps = log.is_time_to_swap(Txg(txg));
+            tunable.reset();
+            swaps
+        };
+        assert!(!log.is_time_to_swap(Txg(17)) && log.is_time_to_swap(Txg(18)), "eight groups");
+        assert!(swaps_after(&tunables::ZFS_DEDUP_LOG_TXG_MAX, 3, 13));
+        assert!(!swaps_after(&tunables::ZFS_DEDUP_LOG_TXG_MAX, 30, 18));
+        assert!(swaps_after(&tunables::ZFS_DEDUP_LOG_MEM_MAX, 2 << 20, 10), "a megabyte of entries");
     }
 
     #[test]

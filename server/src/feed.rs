@@ -198,8 +198,9 @@ impl Client {
         if self.request.without_snapshot {
             return self.send_place().await;
         }
-        let snapshot = match self.daemon.shared_snapshot().await {
-            Ok(snapshot) => snapshot,
+        let snapshot = match self.daemon.shared_snapshot(self.sender.closed()).await {
+            Ok(Some(snapshot)) => snapshot,
+            Ok(None) => return Err(Over),
             Err(error) => {
                 tracing::warn!(%error, "a client of the feed gets no snapshot");
                 return Err(Over);

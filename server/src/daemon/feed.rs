@@ -113,21 +113,29 @@ impl Daemon {
         Arc::clone(self.events().feed())
     }
 
-    /// A snapshot of the state, which may be one that was made for another client.
+    /// A snapshot of the state, which may be one that was made for another client. Clients wait in line; one
+    /// that is `gone` leaves it, and gets none.
     ///
     /// # Errors
     /// The task that makes it failed.
-    pub(crate) async fn shared_snapshot(self: &Arc<Self>) -> Result<Arc<Snapshot>, ApiError> {
-        let mut last = self.feed_clients.snapshot.lock().await;
+    pub(crate) async fn shared_snapshot(
+        self: &Arc<Self>,
+        gone: impl Future<Output = ()>,
+    ) -> Result<Option<Arc<Snapshot>>, ApiError> {
+        let mut last = tokio::select! {
+            biased;
+            () = gone => return Ok(None),
+            last = self.feed_clients.snapshot.lock() => last,
+        };
         if let Some(last) = last.upgrade().filter(|last| !self.feed().after(last.number, 0).missed) {
-            return Ok(last);
+            return Ok(Some(last));
         }
         let daemon = Arc::clone(self);
         let made = tokio::task::spawn_blocking(move || device::block_on(daemon.new_snapshot()));
         let made = made.await.map_err(|panic| ApiError::failed(panic.to_string()))?;
         let made = Arc::new(made.map_err(|error| ApiError::failed(error.to_string()))?);
         *last = Arc::downgrade(&made);
-        Ok(made)
+        Ok(Some(made))
     }
 
     async fn new_snapshot(&self) -> serde_json::Result<Snapshot> {

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod dedup;
 mod diff;
 #[allow(dead_code, reason = "parts of it are for others")]
 #[path = "../../../engine/tests/live/diff_model.rs"]

@@ -18,6 +18,9 @@
 //! copy is worth more for its memory where its age, times the bytes that could be decompressed in the time of
 //! a read ([`READ_WORTH_BYTES`]), is less than the age of the block times its memory.
 //!
+//! A copy that is new says nothing by its age. It is worth something only if its block was used shortly before,
+//! which is known when a hit decompresses it, or if it was used itself since it came ([`COPY_PROVEN`]).
+//!
 //! # Invariants
 //! - A block is in `copies` exactly when it is kept in both forms.
 //! - The memory of a copy counts in [`Copies::bytes`], all other memory of a block in its list.
@@ -27,19 +30,21 @@
 
 use std::sync::Arc;
 
-use super::shard::{COPY_USED, Freed, NIL, Shard, kind_of};
+use super::shard::{COPY_PROVEN, COPY_USED, Freed, NIL, Shard, kind_of};
 use super::{ArcCache, Key, NODE_BYTES};
 use crate::cache::{Block, Candidate, Loaded, Packed, Retain};
 
 #[cfg(test)]
 mod tests;
 
-/// The bytes that could be decompressed in the time of a read from the pool. With lz4 that are 0.4 ms.
-const READ_WORTH_BYTES: u128 = 1 << 20;
+/// The bytes of data and of metadata that are as dear to decompress as a block is to read from the pool: of
+/// data with lz4, 1 MiB takes 0.4 ms. Metadata is decompressed on the way to data whose own reads overlap. So
+/// what counts is the processor's time, which is the same for a read and for an indirect block of 128K.
+const READ_WORTH_BYTES: [u128; 2] = [1 << 20, 128 << 10];
 /// No block was evicted for a while: for so many accesses to each block.
 const CALM_ACCESSES: u64 = 4;
-/// Used copies that are passed over in a search for an unused one.
-const SECOND_CHANCES: usize = 8;
+/// Copies among which the one that is dropped is chosen.
+const COPIES_TO_CHOOSE_FROM: usize = 8;
 
 /// What a node keeps of a block: one of its two forms at least.
 pub(super) struct Kept {
@@ -226,11 +231,12 @@ impl Shard {
         if self.fits_plain() && self.drop_packed(freed) {
             return true;
         }
-        let Some(copy) = self.oldest_copy() else { return false };
+        let Some(copy) = self.least_copy() else { return false };
         if victim.is_some_and(|victim| self.is_worth_more(copy, victim)) {
             return false;
         }
         self.unlink_copy(copy);
+        self.nodes[copy as usize].unmark(COPY_PROVEN);
         let dropped = self.change(copy, |kept| kept.plain.take());
         freed.copies.extend(dropped.flatten());
         true
@@ -260,21 +266,54 @@ impl Shard {
 
     /// Whether the copy is worth more for its memory than the block.
     fn is_worth_more(&self, copy: u32, block: u32) -> bool {
-        let age = |index: u32| u128::from(self.age(index));
-        age(copy) * READ_WORTH_BYTES < age(block) * self.rests[block as usize].bytes as u128
+        self.staleness(copy) < self.freshness(block)
     }
 
-    /// The copy that was not used for long.
-    fn oldest_copy(&mut self) -> Option<u32> {
-        for _ in 0..SECOND_CHANCES {
-            let index = self.copies.oldest;
-            if index == NIL || !self.nodes[index as usize].unmark(COPY_USED) {
+    /// The less a copy is worth for its memory, the more.
+    fn staleness(&self, copy: u32) -> u128 {
+        match self.nodes[copy as usize].is(COPY_PROVEN) {
+            true => self.staleness_by_age(copy),
+            false => u128::MAX,
+        }
+    }
+
+    /// The staleness of a copy that is used about once in the time since the last use of its block.
+    fn staleness_by_age(&self, index: u32) -> u128 {
+        u128::from(self.age(index)) * READ_WORTH_BYTES[kind_of(&self.nodes[index as usize].key)]
+    }
+
+    /// How much a copy is worth at least that is kept in place of a block.
+    fn freshness(&self, block: u32) -> u128 {
+        u128::from(self.age(block)) * self.rests[block as usize].bytes as u128
+    }
+
+    /// Whether a block that is kept compressed alone was used so shortly before that a copy of it is worth more
+    /// than the next block to evict. To be asked before its use is noted.
+    pub(super) fn deserves_copy(&self, index: u32) -> bool {
+        let victim = self.victim(index);
+        victim.is_none_or(|victim| self.staleness_by_age(index) < self.freshness(victim))
+    }
+
+    /// The copy that is worth least, of the few at the old end. Those that were used go to the other end.
+    fn least_copy(&mut self) -> Option<u32> {
+        let mut next = self.copies.oldest;
+        let mut least = None;
+        for _ in 0..COPIES_TO_CHOOSE_FROM {
+            if next == NIL {
                 break;
             }
-            self.unlink_copy(index);
-            self.link_copy(index);
+            let copy = next;
+            next = self.rests[copy as usize].newer_copy;
+            let staleness = self.staleness(copy);
+            if least.is_none_or(|(most, _)| staleness > most) {
+                least = Some((staleness, copy));
+            }
+            if self.nodes[copy as usize].unmark(COPY_USED) {
+                self.unlink_copy(copy);
+                self.link_copy(copy);
+            }
         }
-        (self.copies.oldest != NIL).then_some(self.copies.oldest)
+        least.map(|(_, copy)| copy)
     }
 
     /// What is kept of a block; nothing of the key of one that was evicted.

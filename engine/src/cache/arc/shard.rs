@@ -36,6 +36,8 @@ pub(super) const AHEAD: u8 = 1;
 const PREFETCHED: u8 = 2;
 /// The decompressed copy was used since it was linked.
 pub(super) const COPY_USED: u8 = 4;
+/// The block is used so often that its decompressed copy is worth its memory.
+pub(super) const COPY_PROVEN: u8 = 8;
 
 /// What a hit needs of a block, or of the key of one that was evicted: one cache line.
 #[repr(align(64))]
@@ -217,10 +219,14 @@ impl Shard {
             self.counts.hit_uncached(was_prefetched);
             return kept.into_found();
         }
-        let found = match &node.plain {
-            Some(block) => Found::Plain(block.clone()),
-            None => Found::Packed(Arc::clone(self.rests[index as usize].packed.as_ref()?)),
+        let (found, is_proven) = match &node.plain {
+            Some(block) => (Found::Plain(block.clone()), true),
+            None => {
+                let packed = Arc::clone(self.rests[index as usize].packed.as_ref()?);
+                (Found::Packed(packed), self.deserves_copy(index))
+            }
         };
+        let node = &mut self.nodes[index as usize];
         self.accesses += 1;
         self.counts.hit(retain, key.is_metadata());
         if retain.waits() {
@@ -229,6 +235,9 @@ impl Shard {
         let was_prefetched = node.unmark(PREFETCHED);
         node.unmark(AHEAD);
         node.mark(COPY_USED);
+        if is_proven {
+            node.mark(COPY_PROVEN);
+        }
         let now = self.inserts as u16;
         let again = u64::from(now.wrapping_sub(node.touched_at)) >= SAME_USE_INSERTS;
         (node.touched_at, node.used_at) = (now, self.accesses as u32);
@@ -403,7 +412,7 @@ impl Shard {
     }
 
     /// The block that is evicted next, which is not `newest`.
-    fn victim(&self, newest: u32) -> Option<u32> {
+    pub(super) fn victim(&self, newest: u32) -> Option<u32> {
         let of_kind = |kind: usize| self.lists[RECENT][kind].bytes + self.lists[FREQUENT][kind].bytes;
         // Targets are shares of the budget. Copies take a part of that, and belong to no list.
         let is_over = |part: usize, whole: usize, target: usize| {

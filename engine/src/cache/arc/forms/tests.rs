@@ -205,6 +205,46 @@ fn a_hot_block_keeps_its_copy() {
     assert!(cache.stats().misses - misses < 400, "most of the others are there, too");
 }
 
+/// Random reads of a volume of 8K blocks that is eight times as large as the cache, each through its indirect
+/// block. The decompressed indirect blocks take an eighth of the cache.
+#[test]
+fn indirect_blocks_keep_their_copies_beside_data_that_does_not_compress() {
+    const DATA_BYTES: usize = 8 << 10;
+    const INDIRECT_BYTES: usize = 128 << 10;
+    const INDIRECT_BLOCKS: u64 = 16;
+    const DATA_BLOCKS: u64 = INDIRECT_BLOCKS * 1024;
+    const READS: u64 = 100_000;
+    let cache = ArcCache::new(16 << 20);
+    let key = |offset_bytes, checksum_word| Key { pool: 0, vdev: 0, offset_bytes, birth: 1, checksum_word };
+    let packed_hits = AtomicU64::new(0);
+    let mut state = 1u64;
+    for step in 0..2 * READS {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let data = (state >> 33) % DATA_BLOCKS;
+        let indirect = key((data / 1024) << 17 | 1 << 40, 1);
+        let hash = cache.hash(&indirect);
+        {
+            let shard = cache.shard(hash);
+            let index = shard.find(hash, &indirect);
+            let is_packed = |index: u32| shard.kept(index).is_some_and(|kept| kept.plain.is_none());
+            if step >= READS && index.is_some_and(is_packed) {
+                packed_hits.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let load = || async {
+            let (block, packed) = sample(INDIRECT_BYTES, 1);
+            Ok(Loaded { block, packed: Some(packed), candidate: None })
+        };
+        block_on(cache.get_or_load(indirect, Retain::In, load)).unwrap();
+        let load = || async { Ok(Loaded::from(Block::from(IoBuf::zeroed(DATA_BYTES)))) };
+        block_on(cache.get_or_load(key(data << 13, 0), Retain::In, load)).unwrap();
+    }
+    assert!(packed_hits.load(Ordering::Relaxed) < READS / 50, "{packed_hits:?}");
+    // Those of data, of which an eighth would fit if nothing else were there.
+    let hits = cache.stats().hits - 2 * READS;
+    assert!(hits > 2 * READS * 9 / 100, "{hits}");
+}
+
 #[test]
 fn a_block_that_cannot_be_decompressed_is_loaded_again() {
     for retain in [Retain::In, Retain::Out] {

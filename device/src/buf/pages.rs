@@ -24,7 +24,7 @@
 //! The processor finds the addresses of few pages fast, and the ARC has many: a cached read of 4 KiB waits a
 //! fifth of its time for that, in a virtual machine more. So once a class has [`HUGE_FROM_BYTES`], its
 //! further address space is filled in huge pages where the system has them. At most one of them is not in
-//! use, so a class takes at most a hundredth more than it would in small ones. It is so only until all
+//! use, so a class takes at most a sixtieth more than it would in small ones. It is so only until all
 //! of a mapping was used once: a huge page that comes later would bring memory back that was given back
 //! around a buffer in use. Giving back a part splits a huge page: from then on the process does not have
 //! that part, and the system takes it when it is short of memory.
@@ -47,7 +47,7 @@ const MAPPING_BYTES: usize = 4 << 20;
 /// The same for a class that gets huge pages.
 const HUGE_MAPPING_BYTES: usize = 16 << 20;
 /// A class with so much address space gets huge pages for more.
-const HUGE_FROM_BYTES: usize = 256 << 20;
+const HUGE_FROM_BYTES: usize = 128 << 20;
 /// The size and alignment of a huge page.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 

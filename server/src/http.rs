@@ -292,10 +292,13 @@ async fn follow(
     State(daemon): State<Arc<Daemon>>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     UrlPath(path): UrlPath<String>,
-    query: Query<feed::Query>,
+    query: Query<FollowChanges>,
     headers: HeaderMap,
 ) -> Response {
-    match feed::request(&path, &headers, query.0) {
+    if FollowChanges::DECLARED.got_at != Some(path.as_str()) {
+        return refusal(&ApiError::not_found(format!("GET does not answer '{path}': ask by POST")));
+    }
+    match feed::request(&headers, query.0) {
         Ok(body) => answer(daemon, caller, FollowChanges::NAME.to_owned(), body).await,
         Err(error) => refusal(&error),
     }

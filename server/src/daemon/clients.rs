@@ -3,6 +3,7 @@
 //! A request that takes longer than [`SLOW`] is reported: by a warning, by an event of its pool, in
 //! `cenote shares`, and among the counters of its client. What it waits for is what a person has to look at.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -11,7 +12,7 @@ use engine::events::{field, text};
 use super::counters::transfers;
 use super::{OpenPool, VolumeExport, lock};
 use crate::api::{self, WaitingRequest};
-use crate::block::{Pending, SLOW};
+use crate::block::{BlockOperation, BlockRequest, ExportError, Layer, Pending, SLOW};
 
 /// The event of a request that takes long.
 const EVENT: &str = "volume_delay";
@@ -26,14 +27,40 @@ pub(super) struct Done {
 }
 
 impl Done {
-    pub fn read(&self, bytes: usize) {
+    fn read(&self, bytes: u64) {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        self.nread.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.nread.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub fn wrote(&self, bytes: usize) {
+    fn wrote(&self, bytes: u64) {
         self.writes.fetch_add(1, Ordering::Relaxed);
-        self.nwritten.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.nwritten.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Reads, bytes read, writes, bytes written.
+    pub fn numbers(&self) -> [u64; 4] {
+        let Self { reads, nread, writes, nwritten } = self;
+        [reads, nread, writes, nwritten].map(|number| number.load(Ordering::Relaxed))
+    }
+}
+
+/// Reads, writes and copies are counted once they are done.
+impl Layer for Done {
+    async fn around<T: Send, F>(&self, asked: BlockRequest, request: Pin<&mut F>) -> Result<T, ExportError>
+    where
+        F: Future<Output = Result<T, ExportError>> + Send,
+    {
+        let answer = request.await?;
+        match asked.operation {
+            BlockOperation::Read => self.read(asked.len_bytes),
+            BlockOperation::Write => self.wrote(asked.len_bytes),
+            _ => {}
+        }
+        Ok(answer)
+    }
+
+    fn copied(&self, _: u64, len_bytes: u64) {
+        self.wrote(len_bytes);
     }
 }
 
@@ -64,7 +91,8 @@ pub(super) struct Connected {
 impl Connected {
     /// The client of an export.
     pub fn of(export: &VolumeExport) -> Self {
-        let kind = match export.protocol {
+        let Client { protocol, name } = &export.layer.client;
+        let kind = match *protocol {
             "nbd" => "an NBD client",
             "iscsi" => "an iSCSI initiator",
             "vhost-user" => "a virtual machine",
@@ -72,11 +100,11 @@ impl Connected {
             "load" => "a load of the lab",
             other => other,
         };
-        let client = match &export.client {
+        let client = match name {
             Some(name) => format!("{kind} ({name})"),
             None => kind.to_owned(),
         };
-        Self { volume: export.name().to_string(), client }
+        Self { volume: export.inner.name().to_string(), client }
     }
 
     /// Who is connected to what, for a message: each kind of client of a volume once.
@@ -109,16 +137,15 @@ impl OpenPool {
         let connections = lock(&self.connections);
         let connected = connections.iter().flatten().filter_map(Weak::upgrade);
         let client = |export: Arc<VolumeExport>| {
-            let Done { reads, nread, writes, nwritten } = &export.done;
-            let numbers = [reads, nread, writes, nwritten].map(|number| number.load(Ordering::Relaxed));
+            let connection = &export.layer;
             api::Client {
-                kind: export.protocol.to_owned(),
-                id: export.id,
+                kind: connection.client.protocol.to_owned(),
+                id: connection.id,
                 pool: self.name().to_owned(),
-                dataset: export.name().to_string(),
-                client: export.client.clone(),
+                dataset: export.inner.name().to_string(),
+                client: connection.client.name.clone(),
                 mountpoint: None,
-                counters: transfers(numbers),
+                counters: transfers(connection.done.numbers()),
                 waiting: waiting(&export),
             }
         };
@@ -129,7 +156,7 @@ impl OpenPool {
     pub(super) fn disconnect(&self) {
         let connections = lock(&self.connections).take();
         for connection in connections.iter().flatten().filter_map(Weak::upgrade) {
-            connection.access.remove();
+            connection.inner.access.remove();
         }
     }
 
@@ -137,7 +164,8 @@ impl OpenPool {
     pub(super) fn waiting_requests(&self, volume: &str) -> Vec<WaitingRequest> {
         let connections = lock(&self.connections);
         let connected = connections.iter().flatten().filter_map(Weak::upgrade);
-        connected.filter(|export| *export.name() == *volume).flat_map(|export| waiting(&export)).collect()
+        let meant = connected.filter(|connected| *connected.inner.name() == *volume);
+        meant.flat_map(|export| waiting(&export)).collect()
     }
 
     /// Tells of requests that take long, of each client the oldest, each once.
@@ -147,11 +175,11 @@ impl OpenPool {
             None => return,
         };
         for export in connected {
-            let slow = export.under_way.newly_older_than(SLOW);
+            let slow = export.layer.under_way.newly_older_than(SLOW);
             let Some(oldest) = slow.first() else { continue };
             let (request, count) = (told(&export, oldest), slow.len() as u64);
             let WaitingRequest { protocol, client, what, offset, length, seconds, waits_for } = &request;
-            let (volume, client) = (&*export.name(), client.as_deref().unwrap_or_default());
+            let (volume, client) = (&*export.inner.name(), client.as_deref().unwrap_or_default());
             tracing::warn!(
                 volume,
                 protocol,
@@ -181,17 +209,53 @@ impl OpenPool {
 }
 
 fn waiting(export: &VolumeExport) -> Vec<WaitingRequest> {
-    export.under_way.older_than(SLOW).iter().map(|pending| told(export, pending)).collect()
+    export.layer.under_way.older_than(SLOW).iter().map(|pending| told(export, pending)).collect()
 }
 
 fn told(export: &VolumeExport, pending: &Pending) -> WaitingRequest {
+    let Client { protocol, name } = &export.layer.client;
     WaitingRequest {
-        protocol: export.protocol.to_owned(),
-        client: export.client.clone(),
+        protocol: (*protocol).to_owned(),
+        client: name.clone(),
         what: pending.asked.what.to_owned(),
         offset: pending.asked.offset,
         length: pending.asked.len_bytes,
         seconds: pending.began.elapsed().as_secs(),
         waits_for: pending.waits_for.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::block::FailureKind;
+
+    #[test]
+    fn only_what_was_done_is_counted() {
+        let done = Done::default();
+        let failure = || ExportError { kind: FailureKind::Io, message: String::new() };
+        let ask = |operation, fails: bool| {
+            let asked = BlockRequest { operation, offset: 0, len_bytes: 512, is_stable: false };
+            let answer = if fails { Err(failure()) } else { Ok(()) };
+            let answered = done.around(asked, pin!(ready(answer.clone()))).now_or_never();
+            assert_eq!(answered, Some(answer));
+        };
+        ask(BlockOperation::Read, false);
+        ask(BlockOperation::Read, false);
+        ask(BlockOperation::Write, false);
+        assert_eq!(done.numbers(), [2, 1024, 1, 512]);
+        ask(BlockOperation::Read, true);
+        ask(BlockOperation::Write, true);
+        ask(BlockOperation::Trim, false);
+        ask(BlockOperation::Flush, false);
+        ask(BlockOperation::Copy, false);
+        assert_eq!(done.numbers(), [2, 1024, 1, 512]);
+        done.copied(0, 8);
+        assert_eq!(done.numbers(), [2, 1024, 2, 520]);
     }
 }

@@ -82,9 +82,9 @@ impl HeldClients<'_> {
     pub async fn go_on_with(self, live: &Arc<LivePool>, dataset: &Dataset) -> engine::Result<()> {
         for connection in &self.connected {
             match open_live(live, dataset).await {
-                Ok((access, _)) => connection.access.thaw_with(access),
+                Ok((access, _)) => connection.inner.access.thaw_with(access),
                 Err(error) => {
-                    self.connected.iter().for_each(|connection| connection.access.remove());
+                    self.connected.iter().for_each(|connection| connection.inner.access.remove());
                     return Err(error);
                 }
             }
@@ -98,8 +98,8 @@ impl Drop for HeldClients<'_> {
         // Those that were exchanged are open.
         for connection in &self.connected {
             match self.is_replaced {
-                true => connection.access.remove_frozen(),
-                false => connection.access.thaw(),
+                true => connection.inner.access.remove_frozen(),
+                false => connection.inner.access.thaw(),
             }
         }
     }
@@ -142,10 +142,10 @@ impl OpenPool {
         let connected: Vec<_> = {
             let connections = lock(&self.connections);
             let connected = connections.iter().flatten().filter_map(Weak::upgrade);
-            connected.filter(|connection| *connection.name() == *name).collect()
+            connected.filter(|connection| *connection.inner.name() == *name).collect()
         };
         let held = HeldClients { _closed: closed, connected, is_replaced: false };
-        match held.connected.iter().all(|connection| connection.access.freeze(limit)) {
+        match held.connected.iter().all(|connection| connection.inner.access.freeze(limit)) {
             true => Ok(held),
             false => Err(InUse(held.connected.iter().map(|export| Connected::of(export)).collect())),
         }
@@ -176,9 +176,10 @@ impl OpenPool {
     /// The snapshots of a volume have the name of another one, for their clients too.
     pub(super) fn rename_snapshot_clients(&self, from: &str, to: &str) {
         for connection in lock(&self.connections).iter().flatten().filter_map(Weak::upgrade) {
-            let name = connection.name();
+            let volume = &connection.inner;
+            let name = volume.name();
             if let Some(short) = name.strip_prefix(from).and_then(|rest| rest.strip_prefix('@')) {
-                connection.rename(&format!("{to}@{short}"));
+                volume.rename(&format!("{to}@{short}"));
             }
         }
     }

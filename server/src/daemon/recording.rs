@@ -6,12 +6,14 @@
 //! ([`MOST_NOTES`], beyond which requests are only counted), and by time ([`ABANDONED`]).
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{Daemon, OpenPool, lock};
 use crate::api::{self, ApiError, Traced, TracedOperation, TracedRequest};
+use crate::block::{BlockOperation, BlockRequest, ExportError, Layer};
 
 /// Requests that are kept until the client fetches them: 24 MiB.
 const MOST_NOTES: usize = 1 << 20;
@@ -37,7 +39,7 @@ struct Notes {
 
 impl Recorder {
     /// Records a request, if a client is recording.
-    pub fn note(&self, operation: TracedOperation, offset: u64, length: u64) {
+    fn note(&self, operation: TracedOperation, offset: u64, length: u64) {
         // Which requests are the first and the last is of no weight, so nothing need be ordered by this.
         if self.is_on.load(Ordering::Relaxed) {
             self.keep(operation, offset, length, Instant::now());
@@ -78,6 +80,38 @@ impl Recorder {
     }
 }
 
+/// Requests are recorded as they come. One that is to be stable is recorded as if a flush came with it, and a
+/// copy as what was read and written by it.
+impl Layer for Recorder {
+    async fn around<T: Send, F>(&self, asked: BlockRequest, request: Pin<&mut F>) -> Result<T, ExportError>
+    where
+        F: Future<Output = Result<T, ExportError>> + Send,
+    {
+        let operation = match asked.operation {
+            BlockOperation::Read => Some(TracedOperation::Read),
+            BlockOperation::Write => Some(TracedOperation::Write),
+            BlockOperation::Trim | BlockOperation::WriteZeroes => Some(TracedOperation::Trim),
+            BlockOperation::Flush => Some(TracedOperation::Flush),
+            BlockOperation::Copy => None,
+        };
+        if let Some(operation) = operation {
+            self.note(operation, asked.offset, asked.len_bytes);
+        }
+        if asked.is_stable {
+            self.note(TracedOperation::Flush, 0, 0);
+        }
+        request.await
+    }
+
+    fn copied(&self, offset: u64, len_bytes: u64) {
+        self.note(TracedOperation::Write, offset, len_bytes);
+    }
+
+    fn copied_away(&self, offset: u64, len_bytes: u64) {
+        self.note(TracedOperation::Read, offset, len_bytes);
+    }
+}
+
 impl OpenPool {
     /// The recorder of a volume.
     pub(super) fn recorder(&self, volume: &str) -> Arc<Recorder> {
@@ -101,7 +135,35 @@ impl Daemon {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
     use super::*;
+
+    #[test]
+    fn as_a_layer_it_records_each_request_as_it_comes() {
+        let recorder = Recorder::default();
+        recorder.take(false, Instant::now());
+        let ask = |operation, is_stable| {
+            let asked = BlockRequest { operation, offset: 4096, len_bytes: 512, is_stable };
+            recorder.around(asked, pin!(ready(Ok(())))).now_or_never().unwrap().unwrap();
+            let taken = recorder.take(false, Instant::now()).requests;
+            taken.iter().map(|it| (it.operation, it.offset, it.length)).collect::<Vec<_>>()
+        };
+        let (flush, bytes) = ((TracedOperation::Flush, 0, 0), |operation| (operation, 4096, 512));
+        assert_eq!(ask(BlockOperation::Read, false), [bytes(TracedOperation::Read)]);
+        assert_eq!(ask(BlockOperation::Write, true), [bytes(TracedOperation::Write), flush]);
+        assert_eq!(ask(BlockOperation::WriteZeroes, false), [bytes(TracedOperation::Trim)]);
+        assert_eq!(ask(BlockOperation::Trim, true), [bytes(TracedOperation::Trim), flush]);
+        assert_eq!(ask(BlockOperation::Copy, false), [], "it may not be done");
+        recorder.copied(0, 8);
+        recorder.copied_away(16, 8);
+        let taken = recorder.take(true, Instant::now()).requests;
+        let copied: Vec<_> = taken.iter().map(|it| (it.operation, it.offset)).collect();
+        assert_eq!(copied, [(TracedOperation::Write, 0), (TracedOperation::Read, 16)]);
+    }
 
     #[test]
     fn only_what_comes_while_somebody_records_is_noted() {

@@ -14,8 +14,8 @@
 //!
 //! # What a client costs
 //! A task with its place in the feed, and [`PIECES_AHEAD`] pieces of text of [`PIECE_BYTES`] or so, whatever
-//! changes and however slowly the client reads. A snapshot is shared (`daemon::feed`), and a client that does
-//! not take the next piece of it within [`STALL`] is dropped, so that it cannot be kept. A client
+//! changes and however slowly the client reads. A snapshot is shared (`daemon::watch::feed`), and a client
+//! that does not take the next piece of it within [`STALL`] is dropped, so that it cannot be kept. A client
 //! that goes away is dropped at once: its connection ends, and with it its task.
 
 use std::convert::Infallible;

@@ -162,8 +162,8 @@ pub struct Declaration {
     pub effects: Effects,
     /// How it is answered.
     pub form: Form,
-    /// The last part of the path of a `GET` that asks for it too, with the fields of its request as parameters,
-    /// if any. Only what changes nothing has one.
+    /// The last part of the path of a `GET` that asks for it too, with the fields of its request as
+    /// parameters, if any. Only what changes nothing has one.
     pub got_at: Option<&'static str>,
     /// What it does, a clause for the book.
     pub summary: &'static str,

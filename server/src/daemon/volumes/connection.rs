@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::modelled::Link;
 
-use super::super::clients::{Client, Done};
-use super::super::recording::Recorder;
+use super::clients::{Client, Done};
 use super::open_volume::OpenVolume;
+use super::recording::Recorder;
 use crate::block::{BlockRequest, ExportError, Layer, Layered, UnderWay};
 
 /// One connection's view of a volume.

@@ -14,13 +14,24 @@ use engine::zil::SyncMode;
 use engine::zvol::{LiveReader, LiveZvol, Zvol};
 use ondisk::Guid;
 
-use super::super::volume_freeze::Freezable;
-use super::super::{OpenPool, sharing};
-use super::told_block_bytes;
+use super::freeze::Freezable;
+use super::sharing;
 use crate::block::{Copied, Durability, Export, ExportError, Extent, FailureKind, Room, Stability};
+use crate::daemon::OpenPool;
+use crate::nbd;
 
 /// Bytes that are copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
+
+/// Request size to tell clients where a volume's own block size is not one that the protocol allows.
+const DEFAULT_BLOCK_BYTES: u32 = 4096;
+
+/// The size of a block that clients are told, of a volume with blocks of so many bytes.
+pub(super) fn told_block_bytes(bytes: u64) -> u32 {
+    let bytes = u32::try_from(bytes).ok();
+    let is_allowed = |bytes: &u32| bytes.is_power_of_two() && (512..=nbd::MAX_REQUEST_BYTES).contains(bytes);
+    bytes.filter(is_allowed).unwrap_or(DEFAULT_BLOCK_BYTES)
+}
 
 /// A volume or snapshot, for one connection.
 #[derive(Debug)]

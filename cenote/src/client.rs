@@ -62,7 +62,7 @@ pub fn call<A: Action>(action: &A) -> Result<A::Reply> {
 
 fn ask(message: Message) -> Result<Bytes> {
     runtime()?.block_on(async {
-        let path = server::http::default_socket();
+        let path = server::socket::default_socket();
         let is_root = rustix::process::geteuid().is_root();
         let starts = may_start(message.action, is_root || is_named());
         // Who only asks is not in need of a daemon of his own.
@@ -178,7 +178,7 @@ pub fn call_running<A: Action>(action: &A) -> Result<Option<A::Reply>> {
 
 fn ask_running(message: Message) -> Result<Option<Bytes>> {
     runtime()?.block_on(async {
-        match connect_or_read(&server::http::default_socket()).await? {
+        match connect_or_read(&server::socket::default_socket()).await? {
             Some(stream) => exchange(stream, message).await.map(Some),
             None => Ok(None),
         }
@@ -221,7 +221,7 @@ pub fn call_lasting<A: Action>(action: &A) -> Result<Option<Lasting<A::Reply>>> 
 fn ask_lasting(message: Message) -> Result<Option<(Vec<u8>, Incoming, tokio::runtime::Runtime)>> {
     let runtime = runtime()?;
     let answered = runtime.block_on(async {
-        let Ok(stream) = server::socket::connect(&server::http::default_socket()).await else {
+        let Ok(stream) = server::socket::connect(&server::socket::default_socket()).await else {
             return Ok(None);
         };
         let (response, _connection) = send(stream, message).await?;
@@ -253,7 +253,7 @@ pub struct Followed {
 pub fn follow<A: Action>(action: &A) -> Result<Option<Followed>> {
     let (runtime, message) = (runtime()?, Message::of(action)?);
     let answered = runtime.block_on(async {
-        let Some(stream) = connect_or_read(&server::http::default_socket()).await? else { return Ok(None) };
+        let Some(stream) = connect_or_read(&server::socket::default_socket()).await? else { return Ok(None) };
         let (response, _connection) = send(stream, message).await?;
         match response.status().is_success() {
             true => Ok(Some(response.into_body())),
@@ -274,7 +274,7 @@ pub fn call_in_parts<A: Action>(
 
 fn ask_in_parts(message: Message, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<Option<()>> {
     runtime()?.block_on(async {
-        let Some(stream) = connect_or_read(&server::http::default_socket()).await? else { return Ok(None) };
+        let Some(stream) = connect_or_read(&server::socket::default_socket()).await? else { return Ok(None) };
         let (response, _connection) = send(stream, message).await?;
         take_lines(response, take).await.map(Some)
     })
@@ -341,7 +341,7 @@ fn ask_with_stream(
         }
     });
     runtime()?.block_on(async {
-        let Some(connection) = connect_or_read(&server::http::default_socket()).await? else {
+        let Some(connection) = connect_or_read(&server::socket::default_socket()).await? else {
             return Ok(None);
         };
         let first = futures_util::stream::once(std::future::ready(Ok(BodyFrame::data(message.body))));
@@ -386,7 +386,7 @@ fn ask_in_frames(
     take: &mut dyn FnMut(Frame<'_, &[u8]>) -> Result<()>,
 ) -> Result<Option<()>> {
     runtime()?.block_on(async {
-        let Some(stream) = connect_or_read(&server::http::default_socket()).await? else { return Ok(None) };
+        let Some(stream) = connect_or_read(&server::socket::default_socket()).await? else { return Ok(None) };
         let (response, _connection) = send(stream, message).await?;
         if !response.status().is_success() {
             return Err(refusal(response).await);

@@ -179,7 +179,7 @@ async fn import_cached(daemon: &Arc<Daemon>, importing: Importing) {
 /// Serves until it has to stop.
 pub fn run(arguments: &ServeArguments) -> Result<()> {
     server::descriptors::raise_limit();
-    let socket: PathBuf = arguments.socket.clone().unwrap_or_else(http::default_socket);
+    let socket: PathBuf = arguments.socket.clone().unwrap_or_else(socket::default_socket);
     if let Some(directory) = &arguments.modelled {
         let cannot = || format!("cannot model devices in {}", directory.display());
         device::modelled::serve_models_in(directory).with_context(cannot)?;

@@ -313,7 +313,7 @@ impl Arguments {
 
     /// The cache file.
     fn cachefile(&self) -> Option<PathBuf> {
-        self.cachefile.clone().or_else(|| cachefile::default_path(&server::http::default_socket()))
+        self.cachefile.clone().or_else(|| cachefile::default_path(&server::socket::default_socket()))
     }
 
     /// Guid and devices of a pool, from the cache file.

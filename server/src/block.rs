@@ -9,6 +9,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `changes` | telling protocols that the exports may be others than before |
+//! | `layers` | what is done around the requests of an export, one type for each concern |
 //! | `limits` | the number of clients, and the memory that they may use together |
 //! | `newcomers` | clients that have not chosen an export yet |
 //! | `shares` | which protocols serve a volume, and to whom |
@@ -16,6 +17,7 @@
 
 mod changes;
 mod gathered;
+mod layers;
 mod limits;
 mod newcomers;
 pub mod shares;
@@ -28,6 +30,7 @@ use engine::dmu::Sink;
 
 pub use changes::{Announcer, Changes};
 pub use gathered::Gathered;
+pub use layers::{BlockOperation, BlockRequest, Layer, Layered};
 pub use limits::{Limits, MOST_SHARED_BYTES, OWN_BYTES, SharedMemory};
 pub(crate) use limits::{Loan, Place, Resources};
 pub(crate) use newcomers::{Newcomer, Newcomers, accepted};

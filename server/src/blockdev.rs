@@ -24,7 +24,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::daemon::VolumeExport;
+use crate::block::Export;
 use crate::fuse::Table;
 use crate::nbd::{self, Chosen};
 use crate::runtime::Shards;
@@ -42,7 +42,7 @@ const SECTOR_BYTES: u64 = 512;
 const MAX_NAMES: usize = 4096;
 
 /// A volume for which a device is to be made, and the ways to its data.
-pub struct Offered<'a> {
+pub struct Offered<'a, E> {
     /// Its name.
     pub name: &'a str,
     /// Where it is served over NBD.
@@ -50,10 +50,10 @@ pub struct Offered<'a> {
     /// The threads that serve volumes.
     pub shards: &'a Arc<Shards>,
     /// Opens it once more, as for a client.
-    pub open: &'a dyn Fn() -> io::Result<Arc<VolumeExport>>,
+    pub open: &'a dyn Fn() -> io::Result<Arc<E>>,
 }
 
-impl Offered<'_> {
+impl<E> Offered<'_, E> {
     /// Chooses it on an NBD connection of its own. Blocks the thread.
     ///
     /// # Errors
@@ -63,8 +63,8 @@ impl Offered<'_> {
     }
 }
 
-/// A maker of block devices for volumes.
-pub trait BlockDevices: std::fmt::Debug + Send + Sync {
+/// A maker of block devices for volumes that are such exports.
+pub trait BlockDevices<E: Export>: std::fmt::Debug + Send + Sync {
     /// Whether devices can be made at all.
     fn is_there(&self) -> bool;
 
@@ -72,7 +72,7 @@ pub trait BlockDevices: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// There is no such thing here, or none is free.
-    fn attach(&self, volume: &Offered<'_>) -> io::Result<Box<dyn BlockDevice>>;
+    fn attach(&self, volume: &Offered<'_, E>) -> io::Result<Box<dyn BlockDevice>>;
 
     /// Removes what daemons left behind that died. Blocks the thread.
     ///

@@ -31,7 +31,7 @@ pub fn default_path(socket: &Path) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(VARIABLE) {
         return Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     }
-    if std::env::var_os("CENOTE_SOCKET").is_some() || socket != crate::http::default_socket() {
+    if std::env::var_os("CENOTE_SOCKET").is_some() || socket != crate::socket::default_socket() {
         return None;
     }
     if rustix::process::geteuid().is_root() {

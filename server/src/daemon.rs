@@ -18,106 +18,29 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `actions` | the table of all actions |
-//! | `admission` | who may have what, and what is written down of that |
+//! | `actions`, `admission` | the table of all actions; who may have what, and what is written down of that |
 //! | `open_pool` | an open pool: plain data, and the right to change it |
-//! | `pools` | import |
-//! | `attached` | volumes as block devices of the kernel |
-//! | `import_cached` | the pools that come back when the daemon starts again |
-//! | `clients` | clients of volumes, and their requests that take long |
-//! | `closing` | export, and the end of all pools, in any state |
-//! | `devices` | devices of open pools: offline, online, clearing errors |
-//! | `endpoints` | where volumes are served, and where clients find them |
-//! | `events` | the ring of events, and its file |
-//! | `agents` | what the daemon does by itself when something happens |
-//! | `attaching` | devices that are attached, replace others, and are detached |
-//! | `following` | volumes, block devices and the cache file, brought in line with the feed of changes |
-//! | `feed` | the feed of changes for its clients: snapshots, figures, words |
-//! | `hooks` | commands and webhooks that run on events |
-//! | `memory` | keeps the ARC at the size that the machine's memory allows |
-//! | `what_if` | what a cache of another size would do |
-//! | `tunables` | numbers that can be set, and the files with them |
-//! | `inject` | faults on demand |
-//! | `scrub_schedule` | scrubs that begin by themselves |
-//! | `sharing` | how volumes are shared |
-//! | `creating`, `disks`, `replication`, `pool_properties` | new pools: their devices, mismatched replication, their properties |
-//! | `delegation` | permissions that users were given, and whether they do for a request |
-//! | `datasets` | changes of datasets; `sync_tasks` calls the engine for them, `names` has the rules for names |
+//! | `pools` | pools as a whole, and their vdevs |
+//! | `datasets` | listing and changing datasets, permissions, keys |
 //! | `mounts` | mounted filesystems: where, in which order, with which options |
-//! | `nested_mounts` | mounts below a directory at which a filesystem is mounted |
-//! | `remount` | filesystems whose mountpoints change |
-//! | `volumes` | the exports over NBD |
-//! | `held_clients` | what becomes of their clients while volumes are changed |
-//! | `reshapes` | volumes that get another block size |
-//! | `recording` | what clients ask of volumes, for `lab record` |
-//! | `loads` | load on volumes from inside, for the lab |
-//! | `keys` | encryption keys |
-//! | `status` | health of pools, open or not |
-//! | `counters` | counters under OpenZFS's names |
-//! | `iostat` | counters of transfers |
-//! | `listing` | pools, datasets, properties, holds, history |
-//! | `diff` | what happened to the files of a filesystem |
-//! | `receive` | streams that become datasets |
-//! | `vdevs` | vdevs with their properties |
-//! | `lent_views` | committed states that programs read from the devices themselves |
-//! | `host`, `refusals` | this host as pools know it; refusals that many requests have in common |
+//! | `volumes` | volumes and their clients |
+//! | `streams` | send, receive, diff, and states that are lent |
+//! | `watch` | events, the feed of changes, what follows from them, numbers |
+//! | `refusals` | refusals that many requests have in common |
+//!
+//! Each of these rooms has a module for one thing, and its head says which. A file adds methods to [`Daemon`]
+//! or [`OpenPool`] for its part.
 
 mod actions;
 mod admission;
-mod agents;
-mod attached;
-mod attaching;
-mod clients;
-mod closing;
-mod compatibility;
-mod counters;
-mod creating;
 mod datasets;
-mod delegation;
-mod devices;
-mod diff;
-mod disks;
-mod endpoints;
-mod events;
-mod feed;
-mod following;
-mod held_clients;
-mod hooks;
-mod host;
-mod import_cached;
-mod inject;
-mod ioctls;
-mod iostat;
-mod keys;
-mod lent_views;
-mod listing;
-mod loads;
-mod memory;
 mod mounts;
-mod names;
-mod nested_mounts;
-mod nested_pools;
 mod open_pool;
-mod pool_properties;
 mod pools;
-mod receive;
-mod recording;
 mod refusals;
-mod remount;
-mod replication;
-mod reshapes;
-mod scans;
-mod scrub_schedule;
-mod send;
-mod sharing;
-mod status;
-mod sync_tasks;
-mod tunables;
-mod vdevs;
-mod volume_freeze;
-mod volume_list;
+mod streams;
 mod volumes;
-mod what_if;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -128,7 +51,8 @@ use device::{IgnorePoison, machine_memory_bytes};
 use engine::cache::ArcCache;
 use engine::events::Events;
 use futures_util::future::BoxFuture;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
+use tokio::sync::watch::Sender;
 
 use crate::api::{self, Action, ApiError, Effects};
 use crate::audit::AuditLog;
@@ -139,21 +63,23 @@ use crate::runtime::Shards;
 use crate::vhost_user;
 
 pub use actions::{Known, actions, known, openapi};
-pub use attached::DeviceMaker;
-use closing::Ending;
-pub use diff::{FileComparison, dispatch_comparison};
-pub use endpoints::Endpoints;
-pub(crate) use feed::{Seen, told};
-use hooks::Hooks;
-pub use hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
-pub use import_cached::Importing;
-pub use lent_views::dispatch_view;
 pub use open_pool::OpenPool;
-pub use pool_properties::fault_of_new as new_pool_fault;
-pub use receive::{StreamInput, StreamSource, dispatch_receive, stream_of_client};
-pub use send::{Sending, dispatch_send};
-pub use volume_list::VolumeList;
-pub use volumes::{VolumeExport, Volumes};
+use pools::closing::Ending;
+pub use pools::import_cached::Importing;
+pub use pools::properties::fault_of_new as new_pool_fault;
+pub use streams::diff::{FileComparison, dispatch_comparison};
+pub use streams::lent_views::dispatch_view;
+pub use streams::receive::{StreamInput, StreamSource, dispatch_receive, stream_of_client};
+pub use streams::send::{Sending, dispatch_send};
+pub use volumes::VolumeExport;
+pub use volumes::attached::DeviceMaker;
+pub use volumes::endpoints::Endpoints;
+pub use volumes::exports::Volumes;
+pub use volumes::list::VolumeList;
+pub(crate) use watch::feed::{Seen, told};
+use watch::hooks::Hooks;
+pub use watch::hooks::SHORT_NAMES as EVENT_SHORT_NAMES;
+use watch::{feed, memory};
 
 /// Memory for cached blocks of all pools: this part of the machine's.
 const CACHE_SHARE_OF_MEMORY: u64 = 4;
@@ -177,7 +103,7 @@ pub struct Daemon {
     /// Where sockets of volumes for virtual machines are.
     vhost_user: OnceLock<(PathBuf, vhost_user::Faults)>,
     /// How many imports of the pools of the cache file go on.
-    importing: watch::Sender<usize>,
+    importing: Sender<usize>,
     /// The modelled link between volumes and their clients.
     link: Option<Arc<Link>>,
     /// Pools fail at once where they would wait for their devices.
@@ -247,7 +173,7 @@ impl Daemon {
             nbd: OnceLock::new(),
             iscsi: OnceLock::new(),
             vhost_user: OnceLock::new(),
-            importing: watch::Sender::default(),
+            importing: Sender::default(),
             link: None,
             gives_up: false,
             takes_loads: false,
@@ -440,7 +366,7 @@ impl Daemon {
     /// The open pool that the dataset, snapshot or bookmark called `name` would be in. A hidden dataset is no
     /// argument of a request, but of those that use [`Daemon::pool_of_any`].
     fn pool_of(&self, name: &str) -> Result<Arc<OpenPool>, ApiError> {
-        names::refuse_hidden(name)?;
+        datasets::names::refuse_hidden(name)?;
         self.pool_of_any(name)
     }
 

@@ -14,8 +14,8 @@
 //!
 //! # What a client costs
 //! A task with its place in the feed, and [`PIECES_AHEAD`] pieces of text of [`PIECE_BYTES`] or so, whatever
-//! changes and however slowly the client reads. A snapshot is shared (`daemon::feed`), and a client that does
-//! not take the next piece of it within [`STALL`] is dropped, so that it cannot be kept. A client
+//! changes and however slowly the client reads. A snapshot is shared (`daemon::watch::feed`), and a client
+//! that does not take the next piece of it within [`STALL`] is dropped, so that it cannot be kept. A client
 //! that goes away is dropped at once: its connection ends, and with it its task.
 
 use std::convert::Infallible;
@@ -29,16 +29,13 @@ use axum::response::{IntoResponse, Response};
 use engine::events::feed::{Batch, Feed, Reader, What};
 use futures_util::future::BoxFuture;
 use futures_util::stream;
-use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::api::{ApiError, FollowChanges};
+use crate::api::{ApiError, FollowChanges, LAST_EVENT_ID};
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Seen, told};
 
-/// The last part of the path under which the feed is got.
-const PATH: &str = "events";
 /// How often a client is shown that the connection lives.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// The least time between two messages with figures to a client.
@@ -52,28 +49,14 @@ const PIECES_AHEAD: usize = 1;
 /// How long a client may take for a piece of a snapshot.
 const STALL: Duration = Duration::from_secs(30);
 
-/// What the path of `GET /v1/events` may say.
-#[derive(Debug, Default, Deserialize)]
-pub(crate) struct Query {
-    from: Option<String>,
-    #[serde(default)]
-    without_events: bool,
-    #[serde(default)]
-    without_snapshot: bool,
-}
-
-/// The request of a `GET /v1/events`, as JSON.
+/// The request of a `GET`, as JSON: what the path says, and the header of a client that comes back.
 ///
 /// # Errors
-/// The path is another one.
-pub(crate) fn request(path: &str, headers: &HeaderMap, query: Query) -> Result<Bytes, ApiError> {
-    if path != PATH {
-        return Err(ApiError::not_found(format!("GET answers /v1/{PATH} only; '{path}' is asked by POST")));
-    }
+/// It cannot be written as JSON.
+pub(crate) fn request(headers: &HeaderMap, asked: FollowChanges) -> Result<Bytes, ApiError> {
     // A browser that comes back says it so, whatever the path says.
-    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
-    let Query { from, without_events, without_snapshot } = query;
-    let request = FollowChanges { from: last.or(from), without_events, without_snapshot };
+    let last = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let request = FollowChanges { from: last.or(asked.from.clone()), ..asked };
     serde_json::to_vec(&request).map(Bytes::from).map_err(|error| ApiError::failed(error.to_string()))
 }
 

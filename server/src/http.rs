@@ -8,7 +8,7 @@
 //! finished.
 
 use std::convert::Infallible;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
@@ -36,22 +36,6 @@ const PARTS_AHEAD: usize = 4;
 const FRAMES_AHEAD: usize = 8;
 /// Largest request body, in bytes: an action's arguments, never data.
 const MAX_BODY_BYTES: usize = 1 << 20;
-
-/// Where the daemon of this user listens: `$CENOTE_SOCKET`, `/run/cenote/cenote.sock` for root, else under
-/// `$XDG_RUNTIME_DIR`, else in a private directory under the temporary directory.
-pub fn default_socket() -> PathBuf {
-    if let Some(path) = std::env::var_os("CENOTE_SOCKET") {
-        return path.into();
-    }
-    let uid = rustix::process::geteuid().as_raw();
-    if uid == 0 {
-        return "/run/cenote/cenote.sock".into();
-    }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(dir) => Path::new(&dir).join("cenote/cenote.sock"),
-        None => std::env::temp_dir().join(format!("cenote-{uid}")).join("cenote.sock"),
-    }
-}
 
 /// A listening socket that accepts only the daemon's own user and root, and removes its file when dropped.
 #[derive(Debug)]
@@ -292,10 +276,13 @@ async fn follow(
     State(daemon): State<Arc<Daemon>>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     UrlPath(path): UrlPath<String>,
-    query: Query<feed::Query>,
+    query: Query<FollowChanges>,
     headers: HeaderMap,
 ) -> Response {
-    match feed::request(&path, &headers, query.0) {
+    if FollowChanges::DECLARED.got_at != Some(path.as_str()) {
+        return refusal(&ApiError::not_found(format!("GET does not answer '{path}': ask by POST")));
+    }
+    match feed::request(&headers, query.0) {
         Ok(body) => answer(daemon, caller, FollowChanges::NAME.to_owned(), body).await,
         Err(error) => refusal(&error),
     }

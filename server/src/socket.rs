@@ -13,6 +13,22 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
 
+/// Where the daemon of this user listens: `$CENOTE_SOCKET`, `/run/cenote/cenote.sock` for root, else under
+/// `$XDG_RUNTIME_DIR`, else in a private directory under the temporary directory.
+pub fn default_socket() -> PathBuf {
+    if let Some(path) = std::env::var_os("CENOTE_SOCKET") {
+        return path.into();
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    if uid == 0 {
+        return "/run/cenote/cenote.sock".into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) => Path::new(&dir).join("cenote/cenote.sock"),
+        None => std::env::temp_dir().join(format!("cenote-{uid}")).join("cenote.sock"),
+    }
+}
+
 /// Removes a socket's file when dropped.
 #[derive(Debug)]
 pub struct SocketFile(PathBuf);

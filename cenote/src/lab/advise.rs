@@ -27,7 +27,7 @@ pub struct AdviseArguments {
 fn whose(is_host: bool) -> String {
     match is_host {
         true => "this host's OpenZFS".to_owned(),
-        false => format!("the daemon at {}", server::http::default_socket().display()),
+        false => format!("the daemon at {}", server::socket::default_socket().display()),
     }
 }
 

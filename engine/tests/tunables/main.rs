@@ -32,7 +32,7 @@ const TESTS: [&str; 13] = [
     "engine/tests/tunables/reading.rs",
     "engine/tests/tunables/scans.rs",
     "engine/tests/tunables/space.rs",
-    "server/src/daemon/memory.rs",
+    "server/src/daemon/watch/memory.rs",
 ];
 
 #[test]

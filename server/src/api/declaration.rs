@@ -2,7 +2,7 @@
 //!
 //! | said of an action | who follows it |
 //! |---|---|
-//! | name and form | the router of the socket, which knows no action by its name |
+//! | name and form, path of a `GET` | the router of the socket |
 //! | role | the socket for any user, and who else may ask |
 //! | effects | the daemon, which brings in line what depends on them after the action |
 //! | words | refusals; the audit log, for what a request is about |
@@ -162,6 +162,9 @@ pub struct Declaration {
     pub effects: Effects,
     /// How it is answered.
     pub form: Form,
+    /// The last part of the path of a `GET` that asks for it too, with the fields of its request as
+    /// parameters, if any. Only what changes nothing has one.
+    pub got_at: Option<&'static str>,
     /// What it does, a clause for the book.
     pub summary: &'static str,
     /// Its operation in OpenZFS's words.
@@ -188,6 +191,7 @@ impl Declaration {
             role,
             effects: Effects::NONE,
             form: Form::Once,
+            got_at: None,
             summary,
             words: None,
             has_secrets: false,
@@ -213,6 +217,11 @@ impl Declaration {
     /// The same, with something in its requests that must not be written down.
     pub const fn with_secrets(self) -> Self {
         Self { has_secrets: true, ..self }
+    }
+
+    /// The same, which can be asked for by `GET /v1/PATH` too.
+    pub const fn got_at(self, path: &'static str) -> Self {
+        Self { got_at: Some(path), ..self }
     }
 
     /// The same, answered in another form than [`Form::Once`].

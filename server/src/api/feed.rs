@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Action, ApiError, DatasetKind, Declaration, Delegated, Event, Form, Part, Role};
 
-/// Follows the feed of changes. `GET /v1/events` is the same.
+/// Follows the feed of changes. `GET /v1/events` is the same, with these as its parameters.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct FollowChanges {
@@ -17,6 +17,10 @@ pub struct FollowChanges {
     pub without_snapshot: bool,
 }
 
+/// The header with the id of the last message that a client got, in the place of `from`. Browsers send it by
+/// themselves.
+pub const LAST_EVENT_ID: &str = "Last-Event-ID";
+
 impl Action for FollowChanges {
     const DECLARED: Declaration = Declaration::reads(
         "follow",
@@ -24,7 +28,8 @@ impl Action for FollowChanges {
         Role::Viewer,
         "Follows all that changes, until the client goes away: a snapshot, changes, events, figures",
     )
-    .answered(Form::ServerSentEvents);
+    .answered(Form::ServerSentEvents)
+    .got_at("events");
     const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = FeedMessage;
 

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 use device::IgnorePoison;
 use engine::waits;
 
+use super::{BlockRequest, ExportError, Layer};
+
 /// A request that takes longer is reported.
 pub const SLOW: Duration = Duration::from_secs(10);
 
@@ -138,6 +140,16 @@ impl UnderWay {
     }
 }
 
+impl Layer for UnderWay {
+    async fn around<T: Send, F>(&self, asked: BlockRequest, request: Pin<&mut F>) -> Result<T, ExportError>
+    where
+        F: Future<Output = Result<T, ExportError>> + Send,
+    {
+        let BlockRequest { operation, offset, len_bytes, .. } = asked;
+        self.watch(Asked::of(operation.name(), offset, len_bytes), request).await
+    }
+}
+
 /// A request that is listed until this is dropped.
 #[derive(Debug)]
 pub struct Entry {
@@ -159,6 +171,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::block::BlockOperation;
 
     #[test]
     fn a_request_is_listed_while_it_waits_with_its_last_word() {
@@ -183,6 +196,22 @@ mod tests {
         assert!(list.older_than(Duration::from_secs(3600)).is_empty());
         drop(waiting);
         assert!(list.older_than(Duration::ZERO).is_empty());
+    }
+
+    #[test]
+    fn as_a_layer_it_lists_requests_by_what_they_are() {
+        let list = UnderWay::default();
+        let asked = BlockRequest {
+            operation: BlockOperation::WriteZeroes,
+            offset: 4096,
+            len_bytes: 512,
+            is_stable: true,
+        };
+        let request = pin!(pending::<Result<(), ExportError>>());
+        let mut waiting = Box::pin(list.around(asked, request));
+        assert!((&mut waiting).now_or_never().is_none());
+        let [one] = list.older_than(Duration::ZERO)[..] else { panic!("not listed") };
+        assert_eq!(one.asked, Asked::of("write of zeroes", 4096, 512));
     }
 
     #[test]

@@ -30,6 +30,7 @@ use super::{
     BlockDevice, BlockDevices, LOOK, MAX_NAMES, Offered, PATIENCE, SECTOR_BYTES, is_claimed, number_of,
     sync_within, timed_out,
 };
+use crate::block::Export;
 use crate::nbd::Chosen;
 
 /// The kernel's NBD client.
@@ -120,12 +121,12 @@ impl KernelNbd {
     }
 }
 
-impl BlockDevices for KernelNbd {
+impl<E: Export> BlockDevices<E> for KernelNbd {
     fn is_there(&self) -> bool {
         self.sys.join("nbd0").exists()
     }
 
-    fn attach(&self, volume: &Offered<'_>) -> io::Result<Box<dyn BlockDevice>> {
+    fn attach(&self, volume: &Offered<'_, E>) -> io::Result<Box<dyn BlockDevice>> {
         let free = self.free()?;
         let chosen = volume.choose()?;
         for name in free {
@@ -245,6 +246,7 @@ fn block_signals() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::VolumeExport;
 
     #[test]
     fn a_free_device_is_found_by_its_number_and_a_want_of_them_is_told() {
@@ -263,6 +265,7 @@ mod tests {
         let told = nbd.free().unwrap_err().to_string();
         assert!(told.contains("nbds_max"), "{told}");
         fs::remove_file(place.path().join("nbd2/pid")).unwrap();
+        let nbd: &dyn BlockDevices<VolumeExport> = &nbd;
         let left = ["nbd0", "nbd2", "sda", "nbdx"].map(|name| nbd.is_left(&place.path().join(name)));
         assert_eq!(left, [false, true, false, false]);
     }

@@ -45,7 +45,6 @@ use tokio::sync::oneshot;
 
 use super::{BlockDevice, BlockDevices, LOOK, Offered, PATIENCE, is_claimed, sync_within, timed_out};
 use crate::block::Export;
-use crate::daemon::VolumeExport;
 use crate::runtime::Shards;
 use kernel::{Character, Driver, Kernel};
 use layout::{ANY_DEVICE, FEATURES_BYTES, IOCTL_ENCODED, Info, Parameters, UPDATE_SIZE, USER_COPY};
@@ -157,14 +156,14 @@ impl Ublk {
 const OLD: &str = "this kernel's ublk is too old (Linux 6.5 or later is needed, with CONFIG_BLK_DEV_UBLK); \
     use its NBD client";
 
-impl BlockDevices for Ublk {
+impl<E: Export> BlockDevices<E> for Ublk {
     fn is_there(&self) -> bool {
         self.features().is_ok()
     }
 
-    fn attach(&self, volume: &Offered<'_>) -> io::Result<Box<dyn BlockDevice>> {
+    fn attach(&self, volume: &Offered<'_, E>) -> io::Result<Box<dyn BlockDevice>> {
         let features = self.features()?;
-        if let Err(error) = self.clear_left() {
+        if let Err(error) = BlockDevices::<E>::clear_left(self) {
             tracing::warn!(%error, "cannot remove the ublk devices of a daemon that died");
         }
         let export = (volume.open)()?;
@@ -251,7 +250,7 @@ struct Tied {
 
 impl UblkDevice {
     /// Has its queues served, and makes the block device.
-    fn begin(&mut self, volume: &Offered<'_>, first: Arc<VolumeExport>) -> io::Result<()> {
+    fn begin<E: Export>(&mut self, volume: &Offered<'_, E>, first: Arc<E>) -> io::Result<()> {
         self.is_read_only = !first.is_writable();
         let parameters = Parameters {
             size_bytes: first.size_bytes(),
@@ -296,11 +295,11 @@ impl UblkDevice {
     }
 
     /// Serves a queue on a shard, from when this returns until the block device is stopped.
-    fn spawn(
+    fn spawn<E: Export>(
         &mut self,
         shards: &Shards,
         device: &Arc<dyn Character>,
-        export: Arc<VolumeExport>,
+        export: Arc<E>,
         number: u16,
     ) -> io::Result<()> {
         let (fails, told) = oneshot::channel();

@@ -349,6 +349,10 @@ mod tests {
                 assert_eq!(declared.effects, Effects::NONE, "{}", declared.name);
                 assert!(declared.words.is_none(), "{}", declared.name);
             }
+            if let Some(path) = declared.got_at {
+                assert_eq!(declared.effects, Effects::NONE, "{path}: a browser may ask again and again");
+                assert!(!ACTIONS[..at].iter().any(|other| other.declared.got_at == Some(path)));
+            }
             assert_eq!(known.answer.is_some(), declared.form == Form::Once, "{}", declared.name);
         }
     }

@@ -2,9 +2,9 @@
 //!
 //! A request is admitted by the caller's role: what it asks for has at most that role. A viewer and an
 //! operator get less than an admin of some actions ([`Action::for_viewer`], [`Action::for_operator`]). Where
-//! the role is not enough, permissions of `zfs allow` may be ([`super::delegation`]); a user without any role
-//! is refused all the same. What is refused is refused in OpenZFS's words. Which actions there are is told to
-//! admins only.
+//! the role is not enough, permissions of `zfs allow` may be ([`super::datasets::delegation`]); a user
+//! without any role is refused all the same. What is refused is refused in OpenZFS's words. Which actions
+//! there are is told to admins only.
 //!
 //! [`Action::for_viewer`]: crate::api::Action::for_viewer
 //! [`Action::for_operator`]: crate::api::Action::for_operator

@@ -1,5 +1,5 @@
-//! Changes of datasets: what a request means, what forbids it, and what has to be unmounted and mounted
-//! around it.
+//! Datasets: listing them, and changing them: what a request means, what forbids it, and what has to be
+//! unmounted and mounted around it.
 //!
 //! A change reads the last commit to find its datasets, reports in OpenZFS's words what forbids it, and asks
 //! the engine for the change. The engine checks again, because another request may have come between. The
@@ -13,24 +13,36 @@
 //! | `rollback_mount` | the mount of a filesystem that is rolled back |
 //! | `rename` | names, and promotion |
 //! | `properties` | setting and inheriting |
+//! | `userspace` | the space of users and groups, and their quotas |
 //! | `activity` | what goes on in a filesystem |
+//! | `listing` | pools, datasets, properties, holds, history |
+//! | `keys` | encryption keys |
+//! | `delegation` | permissions that users were given, and whether they do for a request |
+//! | `names` | the rules for names |
+//! | `sync_tasks`, `ioctls` | calling the engine for changes, and what OpenZFS calls these in the history |
 
 mod activity;
 mod create;
+pub(super) mod delegation;
 mod destroy;
+mod ioctls;
+mod keys;
+pub(super) mod listing;
+pub(super) mod names;
 mod properties;
 mod rename;
 mod rollback_mount;
 mod snapshots;
+pub(super) mod sync_tasks;
 mod userspace;
 
 use std::sync::Arc;
 
 use engine::dsl::{Dsl, Entry};
 
-use super::clients::Connected;
-use super::held_clients::{Closed, InUse};
-use super::{Daemon, OpenPool, names, sync_tasks};
+use super::volumes::clients::Connected;
+use super::volumes::held_clients::{Closed, InUse};
+use super::{Daemon, OpenPool};
 use crate::api::{ApiError, DatasetKind, ErrorKind};
 
 pub(super) use userspace::{set_quotas_at_once, take_quotas};

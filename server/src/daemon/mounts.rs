@@ -16,11 +16,16 @@
 //! | here | the list of mounts, and what is known of each |
 //! | `mounting`, `unmounting` | both, on request and around changes of datasets |
 //! | `changing` | mounts that stay and get other options |
+//! | `remount` | filesystems whose mountpoints change |
+//! | `nested` | mounts below a directory at which a filesystem is mounted |
 //! | `directories` | directories that are made for mountpoints |
+//! | `snapshot_dir` | snapshots that are taken and destroyed through `.zfs/snapshot` |
 
 mod changing;
 mod directories;
 mod mounting;
+pub(super) mod nested;
+pub(super) mod remount;
 mod snapshot_dir;
 mod unmounting;
 

@@ -11,8 +11,9 @@ use server::api::{
     Action, AttachVolume, DestroyDataset, DetachVolume, ErrorKind, ExportPool, HoldSnapshots, ListAttached,
     RenameDataset, SetProperties, Shutdown, TakeSnapshots, Through,
 };
+use server::block::Export;
 use server::blockdev::{BlockDevice, BlockDevices, Offered};
-use server::daemon::{Daemon, DeviceMaker, dispatch};
+use server::daemon::{Daemon, DeviceMaker, VolumeExport, dispatch};
 use server::nbd::Chosen;
 
 use crate::harness::Running;
@@ -53,12 +54,12 @@ fn request(kind: u16, offset: u64, length: u32) -> Vec<u8> {
     .concat()
 }
 
-impl BlockDevices for Fake {
+impl<E: Export> BlockDevices<E> for Fake {
     fn is_there(&self) -> bool {
         true
     }
 
-    fn attach(&self, volume: &Offered<'_>) -> io::Result<Box<dyn BlockDevice>> {
+    fn attach(&self, volume: &Offered<'_, E>) -> io::Result<Box<dyn BlockDevice>> {
         let mut chosen = volume.choose()?;
         // The socket takes requests at once, and answers them in the simple form.
         if !chosen.is_read_only() {
@@ -132,7 +133,8 @@ impl Place {
         let devices = tempfile::tempdir().unwrap();
         let fake = Fake { place: devices.path().to_owned(), ..Fake::default() };
         let links = devices.path().join("zvol");
-        let ways: Vec<(Through, Arc<dyn BlockDevices>)> = vec![(Through::Nbd, Arc::new(fake.clone()))];
+        let ways: Vec<(Through, Arc<dyn BlockDevices<VolumeExport>>)> =
+            vec![(Through::Nbd, Arc::new(fake.clone()))];
         let maker = DeviceMaker { ways, links: links.clone() };
         let running = Running::start_as(Daemon::default().making_devices(maker));
         new_volume(&running);

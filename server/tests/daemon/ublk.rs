@@ -17,7 +17,7 @@ use server::api::{
 use server::blockdev::ublk::kernel::{Character, Kernel, Queue};
 use server::blockdev::ublk::{Command, Header};
 use server::blockdev::{BlockDevices, KernelNbd, Ublk};
-use server::daemon::{Daemon, DeviceMaker, dispatch};
+use server::daemon::{Daemon, DeviceMaker, VolumeExport, dispatch};
 use tempfile::TempDir;
 
 use crate::harness::Running;
@@ -352,7 +352,7 @@ impl Place {
             nodes: devices.path().to_owned(),
         };
         let links = devices.path().join("zvol");
-        let ublk: Arc<dyn BlockDevices> = Arc::new(Ublk::of(Arc::new(fake.clone())));
+        let ublk: Arc<dyn BlockDevices<VolumeExport>> = Arc::new(Ublk::of(Arc::new(fake.clone())));
         let ways = vec![(Through::Ublk, ublk), (Through::Nbd, Arc::<KernelNbd>::default())];
         let running =
             Running::start_as(Daemon::default().making_devices(DeviceMaker { ways, links: links.clone() }));

@@ -2,8 +2,8 @@
 
 use engine::dsl::Kind;
 
-use super::super::{Daemon, dataset_error, not_of_this_type};
 use crate::api::{Activity, ApiError, GetActivity};
+use crate::daemon::{Daemon, dataset_error, not_of_this_type};
 
 impl Daemon {
     /// What goes on in a filesystem.

@@ -7,11 +7,12 @@ use engine::pool::live::LivePool;
 use engine::properties::{Prop, kept};
 use engine::vdev::{self, Class, Vdev};
 
-use super::super::sync_tasks::{self, New};
-use super::super::{Daemon, OpenPool, names, not_of_this_type};
+use super::names;
+use super::sync_tasks::{self, New};
 use super::userspace::{set_quotas_at_once, take_quotas};
 use super::{entry, said};
 use crate::api::{self, ApiError, Created, DatasetKind};
+use crate::daemon::{Daemon, OpenPool, not_of_this_type};
 use crate::sizes::parse_size;
 
 /// Default block size of a volume.
@@ -102,7 +103,7 @@ impl Daemon {
         let doing = format!("cannot create '{name}'");
         names::check_dataset_name("create", name, DatasetKind::Filesystem)?;
         let of = self.pool_of(snapshot)?;
-        let open = |error| super::super::dataset_error("open", snapshot, error);
+        let open = |error| crate::daemon::dataset_error("open", snapshot, error);
         let dsl = of.dsl().await.map_err(open)?;
         let origin = dsl.entry(snapshot).await.map_err(open)?;
         if !matches!(origin.kind, Kind::Snapshot { .. }) {

@@ -12,10 +12,11 @@ use engine::dsl::{Dataset, Dir, Dsl, Found, edit, is_hidden};
 use engine::receive::RECEIVE_CHILD;
 use ondisk::ObjectId;
 
-use super::super::{Daemon, OpenPool, dataset_error, sync_tasks};
+use super::names::is_at_or_below;
+use super::sync_tasks;
 use super::{said, word_of};
 use crate::api::{self, ApiError, Destroyed};
-use crate::daemon::names::is_at_or_below;
+use crate::daemon::{Daemon, OpenPool, dataset_error};
 
 /// The datasets to destroy, in order.
 #[derive(Debug, Default)]

@@ -2,12 +2,13 @@
 
 use engine::dsl::{Kind, edit};
 
-use super::super::sync_tasks::{self, New};
-use super::super::{Daemon, dataset_error, names, not_of_this_type};
 use super::create::missing_parents;
+use super::names;
+use super::names::is_at_or_below;
+use super::sync_tasks::{self, New};
 use super::{entry, said};
 use crate::api::{self, ApiError, DatasetKind, Warnings};
-use crate::daemon::names::is_at_or_below;
+use crate::daemon::{Daemon, dataset_error, not_of_this_type};
 
 impl Daemon {
     /// Renames a filesystem, volume, or snapshot.

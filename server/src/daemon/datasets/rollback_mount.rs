@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use super::super::mounts::mount_error;
-use super::super::open_pool::Changing;
-use super::super::{Daemon, OpenPool};
 use super::said;
 use crate::api::{ApiError, Mounted};
+use crate::daemon::mounts::mount_error;
+use crate::daemon::open_pool::Changing;
+use crate::daemon::{Daemon, OpenPool};
 use crate::fuse::{Difference, FrozenMount, LiveSource, Source};
 
 /// A filesystem whose contents are about to be others.

@@ -6,12 +6,13 @@ use std::time::Duration;
 use engine::dsl::{Found, Kind};
 use ondisk::dsl_dataset::FLAG_DEFER_DESTROY;
 
-use super::super::clients::Connected;
-use super::super::held_clients::InUse;
-use super::super::{Daemon, dataset_error, names, not_of_this_type, sync_tasks};
 use super::destroy::clones_and_dependents;
 use super::{entry, said};
+use super::{names, sync_tasks};
 use crate::api::{self, ApiError, DatasetKind, Warnings};
+use crate::daemon::volumes::clients::Connected;
+use crate::daemon::volumes::held_clients::InUse;
+use crate::daemon::{Daemon, dataset_error, not_of_this_type};
 
 /// How long requests of clients may take that a rollback waits for.
 const REQUESTS_LIMIT: Duration = Duration::from_secs(30);

@@ -13,8 +13,8 @@ use engine::properties::{Prop, UserProperty, typed};
 use engine::zpl::LiveZpl;
 use ondisk::accounting::{AccountingObject, Counted};
 
-use super::super::{Daemon, OpenPool, dataset_error};
 use crate::api::{self, ApiError, Owner, SpaceOf};
+use crate::daemon::{Daemon, OpenPool, dataset_error};
 use crate::users;
 
 /// A quota that is to be set.

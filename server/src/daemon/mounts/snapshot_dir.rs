@@ -8,9 +8,10 @@ use std::sync::{Arc, OnceLock, Weak};
 use fuser::Errno;
 use ondisk::ObjectId;
 
-use super::super::{Daemon, dispatch_for, names};
 use crate::api::{Action, ApiError, ErrorKind, TakeSnapshots};
 use crate::caller::Caller;
+use crate::daemon::datasets::names;
+use crate::daemon::{Daemon, dispatch_for};
 use crate::fuse::SnapshotTaker;
 
 impl Daemon {

@@ -1,0 +1,277 @@
+//! What follows the feed of changes: the list of a pool's volumes, their block devices, the pool's entry in
+//! the cache file.
+//!
+//! # The idea
+//! Each open pool knows up to which change of the feed its followers are in line, and what is out of line
+//! since ([`Followed`]). Reading on in the feed is cheap, and most changes concern no follower: a snapshot of
+//! a filesystem costs no look at the volumes.
+//!
+//! | follower | is out of line after |
+//! |---|---|
+//! | the list of volumes, and with it what NBD, iSCSI and vhost-user serve | a volume or a snapshot of one that was created, destroyed, renamed, promoted, replaced or resized; the property that says how volumes are shared |
+//! | block devices | another list of volumes; `volmode` or `snapdev` set anywhere; a device that was detached for an action |
+//! | the cache file | another configuration |
+//!
+//! # No window
+//! An action is answered when the followers are through with its changes: [`Daemon::catch_up`] runs after
+//! every action that may change volumes, failed ones too, because devices may have been detached for them;
+//! actions that change vdevs wait for their own pool ([`Daemon::catch_up_in`]). What changes without an
+//! action (a volume that was exchanged for its copy, a device that was replaced by a spare) is caught up with
+//! by the thread of the agents, which the feed wakes. That thread waits for no action: a pool that is being
+//! changed is left to the action, and looked at again soon.
+//!
+//! # What still calls by hand
+//! - Opening a pool looks for its volumes and makes their devices itself, because the reply has the warnings.
+//! - Actions that hold back clients of volumes while they change them (rollback, receive, destroy, rename, an
+//!   exchange for a copy) look for the volumes before they let the clients go on, which must find the new
+//!   ones. Keys are in no group.
+//! - Mounts are moved by the actions, which take them down before the change and put them up after it, and
+//!   take all back where the change fails: a follower would come too late.
+//! - Pools in files of a mounted filesystem are imported after the actions that mount. An import waits for
+//!   locks of other pools, and the thread of the agents must not.
+//! - The agents look every few seconds for devices that are back, because devices do not say so.
+//!
+//! | lock | guards | order |
+//! |---|---|---|
+//! | `Followed::settling` | that one caller brings a pool in line; held across `.await`, which it exists for | before `OpenPool::changes` |
+//! | `Followed::behind` | what is out of line; for a few lines | before that of the feed |
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use engine::events::feed::{Change, What};
+use engine::properties::Prop;
+
+use crate::block::shares;
+use crate::daemon::datasets::names::is_at_or_below;
+use crate::daemon::{Daemon, OpenPool, VolumeList, lock};
+
+/// Changes that are looked at at once.
+const MAX_BATCH: usize = 256;
+
+/// How far the followers of one pool are.
+#[derive(Debug, Default)]
+pub(in crate::daemon) struct Followed {
+    behind: Mutex<Behind>,
+    /// How often devices came to be out of line.
+    devices_old: AtomicU64,
+    /// How often that was when they were brought in line.
+    devices_settled: AtomicU64,
+    settling: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Behind {
+    /// The last change that was looked at.
+    last: u64,
+    volumes: bool,
+    /// The list of volumes is not complete. What is wrong is looked at again by the next action, and not by
+    /// the thread of the agents again and again.
+    are_volumes_missing: bool,
+    config: bool,
+}
+
+impl Followed {
+    /// Block devices may be out of line with the volumes.
+    pub(in crate::daemon) fn note_devices(&self) {
+        self.devices_old.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn are_devices_old(&self) -> bool {
+        self.devices_old.load(Ordering::SeqCst) != self.devices_settled.load(Ordering::SeqCst)
+    }
+}
+
+impl OpenPool {
+    /// Tells the feed of something that belongs to no group.
+    pub(in crate::daemon) fn tell(&self, what: What) {
+        self.view().vdevs().reporter().tell(what);
+    }
+
+    /// Reads on in the feed, and notes what is out of line.
+    fn read_feed(&self) {
+        let Some(feed) = self.view().vdevs().reporter().feed() else { return };
+        let volumes = self.volumes();
+        let mut behind = lock(&self.followed.behind);
+        loop {
+            let batch = feed.after(behind.last, MAX_BATCH);
+            if batch.missed {
+                (behind.volumes, behind.config) = (true, true);
+                self.followed.note_devices();
+                behind.last = feed.last().max(behind.last);
+            }
+            let Some((last, _)) = batch.changes.last() else { return };
+            behind.last = *last;
+            for (_, change) in batch.changes.iter().filter(|(_, change)| change.pool == self.name()) {
+                behind.volumes |= concerns_volumes(change, &volumes);
+                behind.config |= change.what == What::Configured;
+                if concerns_devices(change) {
+                    self.followed.note_devices();
+                }
+            }
+        }
+    }
+
+    /// Whether anything is out of line.
+    fn is_behind(&self) -> bool {
+        let is_asked_for = {
+            let behind = lock(&self.followed.behind);
+            behind.volumes || behind.config
+        };
+        is_asked_for || self.followed.are_devices_old() && self.may_have_devices()
+    }
+
+    /// The list of volumes is about to be made anew.
+    pub(in crate::daemon) fn begin_volumes(&self) {
+        // Before it is said that the list is in line: who asks meanwhile waits for the devices.
+        self.followed.note_devices();
+        self.read_feed();
+        let mut behind = lock(&self.followed.behind);
+        (behind.volumes, behind.are_volumes_missing) = (false, false);
+    }
+
+    /// It is not complete.
+    pub(in crate::daemon) fn volumes_failed(&self) {
+        lock(&self.followed.behind).are_volumes_missing = true;
+    }
+
+    /// Looks for the volumes that can be read, if they may be others than before. For those who have the
+    /// right to change the pool.
+    ///
+    /// # Errors
+    /// As those of [`OpenPool::find_volumes`].
+    pub(in crate::daemon) async fn follow_volumes(&self) -> engine::Result<()> {
+        self.read_feed();
+        let are_old = {
+            let behind = lock(&self.followed.behind);
+            behind.volumes || behind.are_volumes_missing
+        };
+        if are_old { self.find_volumes().await } else { Ok(()) }
+    }
+}
+
+impl Daemon {
+    /// Brings in line what follows the feed, in all pools, and waits for others that do the same. What cannot
+    /// be done is said in the log.
+    pub(in crate::daemon) async fn catch_up(&self) {
+        for pool in self.open_pools() {
+            self.catch_up_in(&pool).await;
+        }
+    }
+
+    /// The same in one pool.
+    pub(in crate::daemon) async fn catch_up_in(&self, pool: &Arc<OpenPool>) {
+        pool.read_feed();
+        if !pool.is_behind() || pool.is_suspended() {
+            return;
+        }
+        let _turn = pool.followed.settling.lock().await;
+        // Another one may have done it. A pool that is being closed gets nothing new.
+        if pool.is_behind()
+            && let Ok(_changing) = pool.change().await
+        {
+            self.bring_in_line(pool).await;
+        }
+    }
+
+    /// The same, but leaves pools that are being changed. Whether there are such.
+    pub(in crate::daemon) async fn catch_up_idle(&self) -> bool {
+        let mut is_left = false;
+        for pool in self.open_pools() {
+            pool.read_feed();
+            if !pool.is_behind() || pool.is_suspended() {
+                continue;
+            }
+            let turn = pool.followed.settling.try_lock();
+            match turn.ok().and_then(|turn| Some((turn, pool.try_change()?))) {
+                Some(_right) => self.bring_in_line(&pool).await,
+                None => is_left = true,
+            }
+        }
+        is_left
+    }
+
+    /// By who has the right to change the pool, and the turn.
+    async fn bring_in_line(&self, pool: &Arc<OpenPool>) {
+        if let Err(error) = pool.follow_volumes().await {
+            tracing::warn!(%error, pool = pool.name(), "not all volumes are served");
+        }
+        let devices_old = pool.followed.devices_old.load(Ordering::SeqCst);
+        for warning in self.settle_devices_of(pool).await {
+            tracing::warn!(pool = pool.name(), "{warning}");
+        }
+        pool.followed.devices_settled.store(devices_old, Ordering::SeqCst);
+        if std::mem::take(&mut lock(&pool.followed.behind).config) {
+            self.keep(pool);
+        }
+    }
+}
+
+/// Whether the list of volumes may be another one after a change.
+fn concerns_volumes(change: &Change, volumes: &VolumeList) -> bool {
+    let is_volume = |name: &str| volumes.get(name).is_some();
+    match &change.what {
+        What::Created { name, volume_bytes, .. } => {
+            volume_bytes.is_some() || name.split_once('@').is_some_and(|(of, _)| is_volume(of))
+        }
+        What::Destroyed { name, .. } | What::Promoted { name, .. } => is_volume(name),
+        What::Renamed { from, .. } => volumes.iter().any(|volume| is_at_or_below(volume.name(), from)),
+        // It may be a new one.
+        What::Replaced { .. } | What::Resized { .. } => true,
+        What::Set { property, .. } => property == shares::PROPERTY,
+        _ => false,
+    }
+}
+
+/// Whether other volumes may have block devices after a change.
+fn concerns_devices(change: &Change) -> bool {
+    let is_of = |property: &str| [Prop::Volmode, Prop::Snapdev].iter().any(|of| of.desc().name == property);
+    matches!(&change.what, What::Set { property, .. } if is_of(property))
+}
+
+#[cfg(test)]
+mod tests {
+    use ondisk::{Guid, Txg};
+
+    use super::*;
+    use crate::daemon::volumes::list::Volume;
+
+    #[test]
+    fn only_what_may_change_a_volume_has_volumes_looked_for() {
+        let volume = |name: &str| Volume {
+            name: name.into(),
+            guid: Guid(1),
+            size_bytes: 1 << 20,
+            block_bytes: 16 << 10,
+            shares: Err("none".into()),
+        };
+        let volumes = VolumeList::from(vec![volume("tank/a/vol"), volume("tank/a/vol@one")]);
+        let (guid, name) = (Guid(7), |name: &str| name.to_owned());
+        let created = |at: &str, volume_bytes| What::Created { name: name(at), guid, volume_bytes };
+        let renamed = |from: &str| What::Renamed { from: name(from), to: name("tank/new"), guid };
+        let set = |of: &str, property: &str| What::Set { name: name(of), guid, property: name(property) };
+        for (what, expected) in [
+            (created("tank/fs", None), false),
+            (created("tank/new", Some(1 << 20)), true),
+            (created("tank/fs@two", None), false),
+            (created("tank/a/vol@two", None), true),
+            (created("tank/a/vol#mark", None), false),
+            (What::Destroyed { name: name("tank/a/vol@one"), guid }, true),
+            (What::Destroyed { name: name("tank/fs@one"), guid }, false),
+            (What::Promoted { name: name("tank/fs"), guid }, false),
+            (renamed("tank/a"), true),
+            (renamed("tank/a/vol@one"), true),
+            (renamed("tank/a/v"), false),
+            (What::Replaced { name: name("tank/fs"), guid }, true),
+            (set("tank/fs", shares::PROPERTY), true),
+            (set("tank/a/vol", "compression"), false),
+            (What::Configured, false),
+        ] {
+            let change = Change { pool: name("tank"), guid, txg: Txg(9), what };
+            assert_eq!(concerns_volumes(&change, &volumes), expected, "{change:?}");
+        }
+        let change = |what| Change { pool: name("tank"), guid, txg: Txg(9), what };
+        assert!(concerns_devices(&change(set("tank", "volmode"))));
+        assert!(!concerns_devices(&change(set("tank", "atime"))));
+    }
+}

@@ -159,6 +159,11 @@ impl Ddt {
         self.tables.lock().ignore_poison()
     }
 
+    /// Whether there is a table.
+    pub(super) fn has_table(&self) -> bool {
+        self.tables().values().any(|table| !table.is_nowhere())
+    }
+
     /// The deflated bytes that deduplicated blocks would occupy in addition if each pointer had its own.
     pub(super) fn saved_bytes(&self) -> u64 {
         self.saved_bytes.load(Ordering::Relaxed)

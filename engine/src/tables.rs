@@ -58,6 +58,11 @@ impl Tables {
         Arc::clone(&self.ddt) as Arc<dyn DedupTable>
     }
 
+    /// The dedup tables.
+    pub(crate) fn ddt(&self) -> &Ddt {
+        &self.ddt
+    }
+
     /// Whether the pool has a dedup table.
     pub(crate) fn has_dedup(&self) -> bool {
         self.ddt.has_table()

@@ -102,6 +102,9 @@ table! {
     /// Blocks that come into the ARC from now on are kept compressed, as they are in the pool, while memory
     /// is short, when this is not 0.
     ZFS_COMPRESSED_ARC_ENABLED = "zfs_compressed_arc_enabled", Switch, 1, 0, 1, ForNew;
+    /// Memory that the filters of each pool may take that know of new blocks that no dedup table has them; 0 for
+    /// no filter.
+    ZFS_DEDUP_FILTER_MAX = "zfs_dedup_filter_max", Bytes, 128 * MIB, 0, ANY, AtOnce;
     /// The most entries that a group moves from the log of a dedup table into the table.
     ZFS_DEDUP_LOG_FLUSH_ENTRIES_MAX = "zfs_dedup_log_flush_entries_max", Count, U32, 1, U32, AtOnce;
     /// The least number of entries that a group moves from the log of a dedup table into the table.

@@ -73,6 +73,7 @@ mod compatibility;
 mod counters;
 mod creating;
 mod datasets;
+mod dedup_tables;
 mod delegation;
 mod devices;
 mod diff;

@@ -14,7 +14,8 @@
 //!
 //! 1. [`Ddt::begin`]; references by clones ([`Ddt::reference`]).
 //! 2. Datasets are written: [`DedupTable::load`] brings the entries of a batch into memory, many at a time;
-//!    [`DedupTable::change`] changes them. Frees: [`Ddt::release`].
+//!    [`DedupTable::change`] changes them. Frees: [`Ddt::release`]. Of most new blocks the [`filter`] knows
+//!    that no ZAP has them. The keys that are left are looked up in their order, and each leaf is read once.
 //! 3. [`Ddt::write`]: space without references is freed, and the changed entries are written. A table with a
 //!    log appends them to it, and moves a share of older ones from the log into the ZAPs ([`log`]); a table
 //!    without writes them into the ZAPs. Then nothing is live any more.
@@ -29,7 +30,7 @@
 //! kind until it has no entry; then it goes, and the next one is of the kind of that time.
 //!
 //! # Pruned entries
-//! OpenZFS removes entries of blocks with one reference when a table gets too large. The pointer to such a
+//! [`prune`] removes entries of blocks with one reference when a table gets too large. The pointer to such a
 //! block still says that it is deduplicated. So a pointer that no entry knows (its key is not there, or has
 //! another block by now) leads to an ordinary block ([`Released::Unknown`]). Traditional tables are never
 //! pruned: there a missing entry is damage, and the space of the block stays allocated rather than being
@@ -42,21 +43,28 @@
 //!
 //! # Not yet
 //! Entries are not extended with copies: a block that wants more than its entry has is stored once more, as
-//! an ordinary block. Entries are not pruned.
+//! an ordinary block.
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | [`counters`] | how look-ups ended |
+//! | [`fill`] | the walk that fills a filter |
+//! | [`filter`] | knowing new blocks without a look-up |
+//! | [`kept`] | entries in memory |
 //! | [`live`] | entries with the changes of a group |
 //! | [`log`] | the two logs of a fast table |
 //! | [`packed`] | values of entries in the ZAPs |
+//! | [`prune`] | removing entries of old blocks with one reference |
 //! | [`quota`] | when blocks get no entries any more |
+//! | [`stored`] | the ZAPs in a committed state, for walks |
 //! | [`table`] | one table: its objects, look-up, writing |
 //!
 //! Source of the facts: OpenZFS 2.4 `ddt.c`, `ddt_log.c`, `ddt_zap.c`, `ddt_stats.c`.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `tables` | tables and live entries; for a few lines, never across an await | before the allocator's |
+//! | `tables` | tables and live entries; never across an await | before `filters`, and the allocator's |
+//! | `filters` | the filters; never across an await | before the ARC's |
 
 mod counters;
 mod fill;

@@ -102,8 +102,8 @@ table! {
     /// Blocks that come into the ARC from now on are kept compressed, as they are in the pool, while memory
     /// is short, when this is not 0.
     ZFS_COMPRESSED_ARC_ENABLED = "zfs_compressed_arc_enabled", Switch, 1, 0, 1, ForNew;
-    /// Memory that the filters of each pool may take that know of new blocks that no dedup table has them; 0 for
-    /// no filter.
+    /// Memory that the filters of each pool may take that know of new blocks that no dedup table has them; 0
+    /// for no filter.
     ZFS_DEDUP_FILTER_MAX = "zfs_dedup_filter_max", Bytes, 128 * MIB, 0, ANY, AtOnce;
     /// The most entries that a group moves from the log of a dedup table into the table.
     ZFS_DEDUP_LOG_FLUSH_ENTRIES_MAX = "zfs_dedup_log_flush_entries_max", Count, U32, 1, U32, AtOnce;
@@ -119,8 +119,8 @@ table! {
     ZFS_DIRTY_DATA_MAX = "zfs_dirty_data_max", Bytes, 0, 0, ANY, AtOnce;
     /// With this share of the most dirty data a group is committed before its time is over.
     ZFS_DIRTY_DATA_SYNC_PERCENT = "zfs_dirty_data_sync_percent", Percent, 25, 1, 100, AtOnce;
-    /// A group frees no further blocks of destroyed datasets and snapshots, nor those that files left for later
-    /// groups, after this time.
+    /// A group frees no further blocks of destroyed datasets and snapshots, nor those that files left for
+    /// later groups, after this time.
     ZFS_FREE_MIN_TIME_MS = "zfs_free_min_time_ms", Milliseconds, 1000, 1, 1_000_000, AtOnce;
     /// Stable writes of at least this size, to files and volumes, do not go through the log with their data,
     /// where there is no log device: their blocks are written at once, and the log refers to them.

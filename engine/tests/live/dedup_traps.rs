@@ -2,6 +2,7 @@
 //! that are not needed.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::thread;
 
@@ -9,12 +10,16 @@ use device::simulated::{Fault, SimulatedDevice};
 use device::{Device, MemoryDevice, block_on};
 use engine::cache::ArcCache;
 use engine::dsl::Dsl;
+use engine::jobs::JobState;
 use engine::pool::discovery::{Candidate, group};
 use engine::pool::import::ImportOptions;
 use engine::pool::live::properties::set as set_of_pool;
-use engine::pool::live::{Layout, LivePool, NewLeaf, NewTop, Prune, Surroundings, Syncing};
+use engine::pool::live::{
+    JobKey, Layout, LivePool, NewLeaf, NewTop, Prune, ScrubRange, Surroundings, Syncing,
+};
 use engine::pool::verify::{Progress, VerifyOptions, verify};
 use engine::vdev::Class;
+use engine::vdev::stats::Transfer;
 use engine::zpl::LiveZpl;
 use engine::zpl::live::WriteOptions;
 use ondisk::ObjectId;
@@ -293,6 +298,59 @@ fn blocks_that_are_surely_new_need_no_read_of_a_table() {
         assert_eq!((new, found), (0, 0));
         check(&pool).await;
         drop(zpl);
+        export(pool, &disks).await;
+    });
+}
+
+/// A block with many pointers is read once, and mended once.
+#[test]
+fn a_scrub_reads_each_deduplicated_block_once_and_mends_it() {
+    let disks = Disks::new(128 << 20);
+    block_on(async {
+        let pool = fast_pool(&disks).await;
+        let zpl = open(&pool, "tank").await;
+        let file = create(&zpl, "file").await;
+        // Twenty blocks with a hundred pointers each.
+        write(&zpl, file, 0, (0..2000).map(|at| at % 20)).await;
+        commit_groups(&pool).await;
+        drop(zpl);
+        committing(&pool, pool.close(PoolState::Exported)).await.unwrap();
+        drop(pool);
+        // All that the files of one half of the mirror have, but its labels.
+        let path = disks.file("d0");
+        let damaged = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let mut bytes = vec![0; 8 << 20];
+        damaged.read_exact_at(&mut bytes, 4 << 20).unwrap();
+        let wanted: Vec<Vec<u8>> = (0..20).map(of_number).collect();
+        let mut hit = 0;
+        for (at, block) in (0u64..).zip(bytes.chunks_exact(BLOCK as usize)) {
+            if wanted.iter().any(|wanted| wanted == block) {
+                damaged.write_all_at(&[0x55; BLOCK as usize], (4 << 20) + at * BLOCK).unwrap();
+                hit += 1;
+            }
+        }
+        assert_eq!(hit, 20, "each is there once");
+        drop(damaged);
+
+        let pool = disks.import("tank", 5).await;
+        pool.start().unwrap();
+        let read = |pool: &LivePool| -> u64 {
+            let leaves = pool.pool().vdevs().leaves();
+            leaves.map(|leaf| leaf.stats.snapshot(Transfer::Scrub).bytes).sum()
+        };
+        pool.scrub(ScrubRange::default()).await.unwrap();
+        pool.wait_for_jobs(|key, state| *key == JobKey::Scan && state == JobState::Active).await;
+        let mended: Vec<u64> = pool.pool().vdevs().leaves().map(|leaf| leaf.errors.checksum()).collect();
+        assert_eq!(mended, [20, 0]);
+        let before = read(&pool);
+        pool.scrub(ScrubRange::default()).await.unwrap();
+        pool.wait_for_jobs(|key, state| *key == JobKey::Scan && state == JobState::Active).await;
+        let scrubbed = read(&pool) - before;
+        assert!(scrubbed < 2000 * BLOCK, "{scrubbed} bytes of both halves, all metadata included");
+        pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
+        let pool = disks.import("tank", 6).await;
+        check(&pool).await;
         export(pool, &disks).await;
     });
 }

@@ -141,8 +141,8 @@ impl LiveObject {
         }
     }
 
-    /// Has the blocks that are written from now on, while the object is open, placed like those of another type
-    /// (`dnode_set_storage_type`).
+    /// Has the blocks that are written from now on, while the object is open, placed like those of another
+    /// type (`dnode_set_storage_type`).
     pub(crate) fn set_storage_type(&self, dmu_type: DmuType) {
         self.core.lock().storage_type = Some(dmu_type);
     }

@@ -12,7 +12,8 @@
 //! A file's blocks are freed with the group that removes the file, or cuts or overwrites it. Of deduplicated
 //! blocks a group frees the first [`FREED_AT_ONCE`] like this; the others go into the pool's list, as if
 //! they were those of a destroyed dataset ([`free_or_list`]), and are freed from there at this pace. In the
-//! list they are references like any others: entries count them until they are freed.
+//! list they are references like any others: entries count them until they are freed. The list takes space:
+//! where little is free, it gets no more than that has room for, and the rest is freed at once.
 //!
 //! A tree with a damaged block stops where that is met, and the others go on; it is tried again after the
 //! next import or `zpool clear`.
@@ -41,6 +42,11 @@ const BATCH: usize = 4096;
 const BATCH_OF_DEDUP: usize = 1024;
 /// Deduplicated blocks that files gave up and that a group frees without the list.
 const FREED_AT_ONCE: usize = 1024;
+
+/// Bytes that a pointer takes in the list: three copies of it, if it cannot be compressed.
+const LISTED_BYTES: u64 = 3 * Blkptr::SIZE as u64;
+/// The part of the free space that a head's pointers in the list may take: one in this many.
+const LIST_SHARE: u64 = 8;
 
 /// What a group may still free.
 #[derive(Debug)]
@@ -154,10 +160,13 @@ async fn free_trees(s: &SyncTask, left: &mut Left) -> Result<bool> {
 /// Frees blocks that a head gave up; of deduplicated ones beyond what a group frees at once, lists the rest.
 pub(super) async fn free_or_list(s: &SyncTask, mut blocks: Vec<Blkptr>) -> Result<()> {
     let at_once = s.dsl_pool().tables().may_free_at_once(FREED_AT_ONCE);
-    let mut deduplicated = 0;
+    let most_listed = s.dsl_pool().free_on_devices() / LIST_SHARE / LISTED_BYTES;
+    let (mut deduplicated, mut listed) = (0, 0);
     let is_too_much = |bp: &mut Blkptr| {
         deduplicated += usize::from(bp.is_dedup());
-        bp.is_dedup() && deduplicated > at_once
+        let is = bp.is_dedup() && deduplicated > at_once && listed < most_listed;
+        listed += u64::from(is);
+        is
     };
     // Pools that are older have no such list.
     let list = match s.has_version(version::DEADLISTS) {

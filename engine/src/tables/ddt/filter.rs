@@ -11,10 +11,10 @@
 //! Wrong would be *not there* for a key that a ZAP of entries has. It is asked only for keys that are neither
 //! live nor in a log, and used only when it is complete. Then each key in a ZAP is in it:
 //!
-//! - Bits are set and never cleared. An entry that goes leaves its bits, and costs a read that was not needed.
+//! - Bits are set and never cleared. An entry that goes leaves its bits, and costs a read that is not needed.
 //! - A filter begins, empty, when a group's changes begin to be written ([`Filters::begin`]). Nothing is live
-//!   then. It takes all keys of the logs at once, and from then on the key of every entry that changes, before
-//!   the change is written ([`Filters::enter`]).
+//!   then. It takes all keys of the logs at once, and from then on the key of every entry that changes,
+//!   before the change is written ([`Filters::enter`]).
 //! - So a key that is *not* in it from then on does not move: it stays in the ZAP where it was when the
 //!   filter began. The job that fills it walks all ZAPs of the state that was committed then, or later
 //!   ones, by hash, and meets all keys that do not move. Where it goes on in a newer state, leaves may

@@ -32,8 +32,8 @@ enum Held {
 #[derive(Debug, Clone)]
 pub(super) struct Live {
     held: Held,
-    /// The slots that were in use when it was found, a bit each. Until the group's changes are written no slot
-    /// in use gets another block: so these bits and the counts are all that was different.
+    /// The slots that were in use when it was found, a bit each. Until the group's changes are written no
+    /// slot in use gets another block: so these bits and the counts are all that was different.
     had: u8,
     pub origin: Origin,
     /// The class in whose ZAP the key is.

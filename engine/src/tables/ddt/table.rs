@@ -361,8 +361,8 @@ impl Table {
         }
     }
 
-    /// Brings entries, in the order of keys, into the ZAPs of their classes, and out of those where they were.
-    /// Those without references go.
+    /// Brings entries, in the order of keys, into the ZAPs of their classes, and out of those where they
+    /// were. Those without references go.
     async fn store_all(
         &mut self,
         m: &MosTask,

@@ -16,14 +16,7 @@ use crate::cli::Cli;
 use crate::output::{FAILED, USAGE};
 
 /// Commands that are missing, and what to do instead.
-const COMMANDS: [(&str, &str, &str); 12] = [
-    (
-        "zpool",
-        "ddtprune",
-        "an entry of a dedup table goes with the last of its blocks; OpenZFS prunes tables of pools that \
-         were exported here",
-    ),
-    ("zpool", "prefetch", "blocks are read when they are needed, and cached"),
+const COMMANDS: [(&str, &str, &str); 10] = [
     ("zpool", "split", "OpenZFS splits pools that were exported here"),
     ("zfs", "change-key", "OpenZFS changes keys in pools that were exported here"),
     ("zfs", "jail", "jails are FreeBSD's"),

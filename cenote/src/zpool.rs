@@ -6,6 +6,7 @@
 mod attach;
 mod change;
 mod create;
+mod dedup;
 mod destroy;
 mod device;
 mod events;
@@ -83,6 +84,10 @@ pub enum Zpool {
     Online(device::OnlineArguments),
     /// Verify all blocks, and mend what is wrong
     Scrub(scrub::ScrubArguments),
+    /// Remove entries of old blocks with one reference from dedup tables
+    Ddtprune(dedup::PruneArguments),
+    /// Read the tables of deduplicated and cloned blocks into the ARC
+    Prefetch(dedup::PrefetchArguments),
     /// Copy what devices missed, beginning anew
     Resilver(scrub::ResilverArguments),
     /// Report free space to devices
@@ -134,6 +139,8 @@ impl Zpool {
             Self::Offline(arguments) => arguments.run(),
             Self::Online(arguments) => arguments.run(),
             Self::Scrub(arguments) => arguments.run(),
+            Self::Ddtprune(arguments) => arguments.run(),
+            Self::Prefetch(arguments) => arguments.run(),
             Self::Resilver(arguments) => arguments.run(),
             Self::Trim(arguments) => arguments.run(),
             Self::Initialize(arguments) => arguments.run(),

@@ -20,6 +20,7 @@ mod brt;
 pub(crate) mod ddt;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ondisk::blkptr::Blkptr;
 
@@ -36,22 +37,45 @@ use ddt::{Ddt, Released};
 pub struct Tables {
     brt: Brt,
     ddt: Arc<Ddt>,
+    /// Of this group.
+    freed_at_once: AtomicUsize,
 }
 
 impl Tables {
     /// No tables yet.
     pub(crate) fn none(mos: &Arc<LiveObjset>) -> Self {
-        Self { brt: Brt::default(), ddt: Arc::new(Ddt::none(mos)) }
+        Self { brt: Brt::default(), ddt: Arc::new(Ddt::none(mos)), freed_at_once: AtomicUsize::new(0) }
     }
 
     /// Reads the tables of a pool.
     pub(crate) async fn load(pool: &Pool, mos: &Arc<LiveObjset>) -> Result<Self> {
-        Ok(Self { brt: Brt::load(pool, mos).await?, ddt: Arc::new(Ddt::load(mos).await?) })
+        let (brt, ddt) = (Brt::load(pool, mos).await?, Arc::new(Ddt::load(mos).await?));
+        Ok(Self { brt, ddt, freed_at_once: AtomicUsize::new(0) })
     }
 
     /// The dedup tables, as the writer of blocks sees them.
     pub(crate) fn for_writer(&self) -> Arc<dyn DedupTable> {
         Arc::clone(&self.ddt) as Arc<dyn DedupTable>
+    }
+
+    /// The dedup tables.
+    pub(crate) fn ddt(&self) -> &Ddt {
+        &self.ddt
+    }
+
+    /// Whether the pool has a dedup table.
+    pub(crate) fn has_dedup(&self) -> bool {
+        self.ddt.has_table()
+    }
+
+    /// How many of `most` deduplicated blocks that files gave up this group may still free.
+    pub(crate) fn may_free_at_once(&self, most: usize) -> usize {
+        most.saturating_sub(self.freed_at_once.load(Ordering::Relaxed))
+    }
+
+    /// So many deduplicated blocks that files gave up are freed in this group.
+    pub(crate) fn freed_at_once(&self, blocks: usize) {
+        self.freed_at_once.fetch_add(blocks, Ordering::Relaxed);
     }
 
     /// Reads what is known of blocks that will be released, many at a time.
@@ -71,6 +95,7 @@ impl Tables {
     /// Counts new references to used blocks, one for each given pointer. Must be called at the beginning of a
     /// group's sync, before the first release.
     pub(crate) async fn reference(&self, m: &MosTask, pointers: &[Blkptr]) -> Result<()> {
+        self.freed_at_once.store(0, Ordering::Relaxed);
         self.ddt.begin(m);
         let ordinary = self.ddt.reference(pointers).await?;
         self.brt.reference(m, &ordinary).await

@@ -266,6 +266,12 @@ impl ArcCache {
         self.lost_prefetches.load(Ordering::Relaxed)
     }
 
+    /// Whether a block is in memory. It does not count as used.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        let hash = self.hasher.hash_one(key);
+        self.shard(hash).has(hash, key)
+    }
+
     /// The block if it is in memory. One lock and no allocation, unless it has to be decompressed.
     pub fn get(&self, key: &Key, retain: Retain) -> Option<Block> {
         let hash = self.hasher.hash_one(key);

@@ -61,6 +61,7 @@ mod checkpoint;
 mod claims;
 mod config;
 mod create;
+mod dedup;
 mod detach;
 mod devices;
 mod errlog;
@@ -89,6 +90,7 @@ mod views;
 
 pub use add::Auxiliary;
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features, note_version};
+pub use dedup::{DedupCounters, Prune};
 pub use devices::TakeOffline;
 pub use errlog::rotate_error_log;
 pub use jobs::{JobKey, QuotaUpgradeStatus, Sweep, sweeps_of};

@@ -154,6 +154,15 @@ pub(crate) struct Issue<'a> {
 struct Suspect {
     bp: Blkptr,
     at: Bookmark,
+    /// Where other pointers to it are.
+    also_at: Vec<Bookmark>,
+}
+
+impl Suspect {
+    /// Where all pointers to it are.
+    fn all_at(&self) -> impl Iterator<Item = &Bookmark> {
+        std::iter::once(&self.at).chain(&self.also_at)
+    }
 }
 
 /// What a window came to.
@@ -276,6 +285,8 @@ impl Issue<'_> {
     async fn check(&self, copies: &[Copy], window: &Window) -> (Checked, usize) {
         let tree = self.store.vdevs();
         let (mut checked, mut scratch) = (Checked::default(), Scratch::default());
+        // A block with several pointers is met with each of them, one after the other.
+        let (mut right_before, mut suspect_before): (Option<&Copy>, Option<&Copy>) = (None, None);
         for (judged, copy) in copies.iter().enumerate() {
             if checked.suspects.len() >= REPAIRS_AT_A_TIME {
                 return (checked, judged);
@@ -283,9 +294,20 @@ impl Issue<'_> {
             let &Copy { bp, at, .. } = copy;
             // What is lacking is written for all copies at once.
             let is_lacking = copy.index == 0 && self.stale.lack(tree, &bp);
+            let is_injected = tree.injections().has_block(&at);
+            if right_before.is_some_and(|before| before.is_of_same_block(copy)) && !is_injected {
+                continue;
+            }
+            if suspect_before.is_some_and(|before| before.is_of_same_block(copy))
+                && !is_injected
+                && let Some(suspect) = checked.suspects.last_mut()
+            {
+                suspect.also_at.push(at);
+                continue;
+            }
             let right = match copy.place(self.store) {
                 // Windows know nothing of blocks.
-                Some(_) if tree.injections().has_block(&at) => None,
+                Some(_) if is_injected => None,
                 Some((top, dva)) => {
                     let verdict = |bytes: &[u8]| self.store.verify(&bp, bytes);
                     let judged: Option<Verdict<'_>> = if is_judged(&bp) { Some(&verdict) } else { None };
@@ -296,6 +318,7 @@ impl Issue<'_> {
                             true => checked.lacking.push((bp, right.into())),
                             false => checked.right.push((bp, dva)),
                         }
+                        right_before = Some(copy);
                         continue;
                     }
                     let found = top.scrub(request, window).await;
@@ -304,7 +327,10 @@ impl Issue<'_> {
                 None => None,
             };
             match right {
-                None => checked.suspects.push(Suspect { bp, at }),
+                None => {
+                    checked.suspects.push(Suspect { bp, at, also_at: Vec::new() });
+                    suspect_before = Some(copy);
+                }
                 Some(bytes) if is_lacking => checked.lacking.push((bp, bytes.into())),
                 Some(_) => {}
             }
@@ -351,7 +377,8 @@ impl Issue<'_> {
         while let Some((suspect, healed, is_damaged)) = repairs.next().await {
             self.counters.processed += healed.bytes;
             if healed.bytes > 0 && healed.failed.is_empty() && !healed.is_unreadable {
-                view.damage.mended(&suspect.at, suspect.bp.physical_birth());
+                let birth = suspect.bp.physical_birth();
+                suspect.all_at().for_each(|at| view.damage.mended(at, birth));
             }
             for (leaf, birth) in healed.failed {
                 note(&mut self.failed, leaf, birth);
@@ -359,9 +386,9 @@ impl Issue<'_> {
             }
             if is_damaged {
                 note_unread(&view, &suspect.bp, &mut self.failed);
-                if self.damaged.insert(suspect.at) {
-                    self.counters.errors += 1;
-                }
+                let damaged = &mut self.damaged;
+                let new = suspect.all_at().filter(|at| damaged.insert(**at)).count();
+                self.counters.errors += new as u64;
             }
         }
         Ok(())
@@ -379,6 +406,15 @@ struct Copy {
 impl Copy {
     fn dva(&self) -> Option<Dva> {
         self.bp.dva(self.index)
+    }
+
+    /// Whether both lead to the same bytes in the same place, which must match the same checksum.
+    fn is_of_same_block(&self, other: &Self) -> bool {
+        let is_same = |one: &Blkptr, other: &Blkptr| {
+            let of = |bp: &Blkptr| (bp.checksum_type(), bp.checksum(), bp.psize(), bp.physical_birth());
+            of(one) == of(other)
+        };
+        self.index == other.index && self.dva() == other.dva() && is_same(&self.bp, &other.bp)
     }
 
     /// The vdev and the address, where all that is stored of it can be read from a window.

@@ -14,7 +14,8 @@
 //!
 //! 1. [`Ddt::begin`]; references by clones ([`Ddt::reference`]).
 //! 2. Datasets are written: [`DedupTable::load`] brings the entries of a batch into memory, many at a time;
-//!    [`DedupTable::change`] changes them. Frees: [`Ddt::release`].
+//!    [`DedupTable::change`] changes them. Frees: [`Ddt::release`]. Of most new blocks the [`filter`] knows
+//!    that no ZAP has them. The keys that are left are looked up in their order, and each leaf is read once.
 //! 3. [`Ddt::write`]: space without references is freed, and the changed entries are written. A table with a
 //!    log appends them to it, and moves a share of older ones from the log into the ZAPs ([`log`]); a table
 //!    without writes them into the ZAPs. Then nothing is live any more.
@@ -29,7 +30,7 @@
 //! kind until it has no entry; then it goes, and the next one is of the kind of that time.
 //!
 //! # Pruned entries
-//! OpenZFS removes entries of blocks with one reference when a table gets too large. The pointer to such a
+//! [`prune`] removes entries of blocks with one reference when a table gets too large. The pointer to such a
 //! block still says that it is deduplicated. So a pointer that no entry knows (its key is not there, or has
 //! another block by now) leads to an ordinary block ([`Released::Unknown`]). Traditional tables are never
 //! pruned: there a missing entry is damage, and the space of the block stays allocated rather than being
@@ -42,26 +43,39 @@
 //!
 //! # Not yet
 //! Entries are not extended with copies: a block that wants more than its entry has is stored once more, as
-//! an ordinary block. Entries are not pruned.
+//! an ordinary block.
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | [`counters`] | how look-ups ended |
+//! | [`fill`] | the walk that fills a filter |
+//! | [`filter`] | knowing new blocks without a look-up |
+//! | [`kept`] | entries in memory |
 //! | [`live`] | entries with the changes of a group |
 //! | [`log`] | the two logs of a fast table |
 //! | [`packed`] | values of entries in the ZAPs |
+//! | [`prune`] | removing entries of old blocks with one reference |
 //! | [`quota`] | when blocks get no entries any more |
+//! | [`stored`] | the ZAPs in a committed state, for walks |
 //! | [`table`] | one table: its objects, look-up, writing |
 //!
 //! Source of the facts: OpenZFS 2.4 `ddt.c`, `ddt_log.c`, `ddt_zap.c`, `ddt_stats.c`.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `tables` | tables and live entries; for a few lines, never across an await | before the allocator's |
+//! | `tables` | tables and live entries; never across an await | before `filters`, and the allocator's |
+//! | `filters` | the filters; never across an await | before the ARC's |
 
+mod counters;
+mod fill;
+mod filter;
+mod kept;
 mod live;
 mod log;
 mod packed;
+mod prune;
 mod quota;
+pub(crate) mod stored;
 mod table;
 
 use std::collections::BTreeMap;
@@ -70,7 +84,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::IgnorePoison;
 use futures_util::future::BoxFuture;
-use futures_util::{StreamExt, TryStreamExt, stream};
 use ondisk::ObjectId;
 use ondisk::blkptr::{Blkptr, ChecksumType};
 use ondisk::ddt::{self, DdtKey, DdtStat};
@@ -83,13 +96,18 @@ use crate::dmu::zap::edit;
 use crate::error::{Error, Result};
 use crate::mos::MosTask;
 use crate::zio::dedup::{Change, DedupTable, Entry, EntryId};
+use counters::Counters;
+use filter::Filters;
 use live::{Live, Origin};
 use table::{Kind, Table};
 
-pub(crate) use packed::unpack;
+pub use counters::DedupCounters;
+pub(crate) use fill::Fill;
+pub use prune::Prune;
+pub(crate) use prune::Pruning;
 
-/// Entries that are read side by side.
-const AT_ONCE: usize = 32;
+/// The most slots of an entry.
+const SLOTS: usize = 4;
 
 /// What became of a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +123,8 @@ pub(super) enum Released {
 pub(crate) struct Ddt {
     mos: Arc<LiveObjset>,
     tables: Mutex<BTreeMap<u8, Table>>,
+    filters: Mutex<Filters>,
+    counters: Counters,
     /// Whether new tables are of the fast kind.
     makes_fast: AtomicBool,
     /// Whether no entries may be added.
@@ -129,6 +149,8 @@ impl Ddt {
         Self {
             mos: Arc::clone(mos),
             tables: Mutex::default(),
+            filters: Mutex::new(Filters::within(mos.pool().store().cache())),
+            counters: Counters::default(),
             makes_fast: AtomicBool::new(false),
             is_over_quota: AtomicBool::new(false),
             saved_bytes: AtomicU64::new(0),
@@ -159,6 +181,21 @@ impl Ddt {
         self.tables.lock().ignore_poison()
     }
 
+    fn filters(&self) -> MutexGuard<'_, Filters> {
+        self.filters.lock().ignore_poison()
+    }
+
+    /// What became of look-ups, and the filter.
+    pub(crate) fn counters(&self) -> DedupCounters {
+        let filters = self.filters();
+        self.counters.get(filters.is_complete(), filters.bytes())
+    }
+
+    /// Whether there is a table.
+    pub(super) fn has_table(&self) -> bool {
+        self.tables().values().any(|table| !table.is_nowhere())
+    }
+
     /// The deflated bytes that deduplicated blocks would occupy in addition if each pointer had its own.
     pub(super) fn saved_bytes(&self) -> u64 {
         self.saved_bytes.load(Ordering::Relaxed)
@@ -168,6 +205,22 @@ impl Ddt {
     pub(super) fn begin(&self, m: &MosTask) {
         self.makes_fast.store(m.feature_enabled(Feature::FastDedup), Ordering::Relaxed);
         self.count_saved(m);
+        self.begin_filter();
+    }
+
+    /// Begins a filter if it is time. Nothing is live now, and what the logs have is what they had when the
+    /// last group was committed.
+    fn begin_filter(&self) {
+        let tables = self.tables();
+        let mut filters = self.filters();
+        let entries = tables.values().map(Table::entries).fold(0, u64::saturating_add);
+        if filters.is_due(entries) {
+            let keys = tables.values().flat_map(|table| {
+                let checksum = table.checksum();
+                table.logged_keys().map(move |words| (checksum, words))
+            });
+            filters.begin(entries, keys);
+        }
     }
 
     fn kind_of_new(&self) -> Kind {
@@ -176,41 +229,49 @@ impl Ddt {
 
     /// Brings the entries of blocks into memory.
     pub(super) async fn load_of(&self, blocks: &[Blkptr]) -> Result<()> {
-        let mut entries: Vec<EntryId> = blocks.iter().filter_map(entry_of).collect();
-        entries.sort_unstable_by_key(|(checksum, key)| (checksum.raw(), key.words()));
-        entries.dedup();
-        self.load_all(entries).await
+        self.load_all(blocks.iter().filter_map(entry_of).collect()).await
     }
 
-    async fn load_all(&self, entries: Vec<EntryId>) -> Result<()> {
-        let kind = self.kind_of_new();
-        let to_read: Vec<(EntryId, table::Zaps)> = {
+    async fn load_all(&self, mut entries: Vec<EntryId>) -> Result<()> {
+        entries.sort_unstable_by_key(|(checksum, key)| (checksum.raw(), key.words()));
+        entries.dedup();
+        for (checksum, zaps, keys) in self.not_in_memory(entries)? {
+            let found = zaps.look_up(&self.mos, keys).await?;
+            self.counters.read(&found);
             let mut tables = self.tables();
-            let wanted = entries.into_iter().filter_map(|(checksum, key)| {
-                let new = || Table::new(checksum, kind);
-                let table = tables.entry(checksum.raw()).or_insert_with(new);
-                (!table.find_in_memory(&key)).then(|| ((checksum, key), table.zaps()))
-            });
-            wanted.collect()
-        };
-        let found = stream::iter(to_read).map(|(entry, zaps)| async move {
-            let found = zaps.look_up(&self.mos, &entry.1).await?;
-            Ok::<_, Error>((entry, found))
-        });
-        let found: Vec<_> = found.buffer_unordered(AT_ONCE).try_collect().await?;
-        let mut tables = self.tables();
-        for ((checksum, key), found) in found {
-            if let Some(table) = tables.get_mut(&checksum.raw()) {
-                let form = table.form();
-                let live = || match found {
-                    Some((class, phys)) => Live::found(phys, Origin::Stored(class), Some(class)),
-                    None => Live::new(form),
-                };
-                // Another batch may have brought it meanwhile.
-                table.live.entry(key.words()).or_insert_with(live);
-            }
+            let Some(table) = tables.get_mut(&checksum.raw()) else { continue };
+            // Another batch may have brought some meanwhile.
+            found.into_iter().try_for_each(|found| table.make_live(found))?;
         }
         Ok(())
+    }
+
+    /// Makes entries live that are in memory, or that are surely new. Gives the others by table, in the order
+    /// of keys.
+    fn not_in_memory(&self, entries: Vec<EntryId>) -> Result<Vec<(ChecksumType, table::Zaps, Vec<DdtKey>)>> {
+        let kind = self.kind_of_new();
+        let mut tables = self.tables();
+        let filters = self.filters();
+        let mut to_read: Vec<(ChecksumType, table::Zaps, Vec<DdtKey>)> = Vec::new();
+        for (checksum, key) in entries {
+            let table = tables.entry(checksum.raw()).or_insert_with(|| Table::new(checksum, kind));
+            if table.find_in_memory(&key)? {
+                continue;
+            }
+            let zaps = table.zaps();
+            if zaps.are_none() {
+                table.make_live((key, None))?;
+            } else if !filters.may_have(checksum, &key.words()) {
+                self.counters.surely_new.fetch_add(1, Ordering::Relaxed);
+                table.make_live((key, None))?;
+            } else {
+                match to_read.last_mut().filter(|(of, ..)| *of == checksum) {
+                    Some((_, _, keys)) => keys.push(key),
+                    None => to_read.push((checksum, zaps, vec![key])),
+                }
+            }
+        }
+        Ok(to_read)
     }
 
     /// Changes a live entry.
@@ -265,6 +326,9 @@ impl Ddt {
             // Only the sync looks at tables, and this is the sync.
             let Some(mut table) = self.tables().remove(&raw) else { continue };
             let changes = table.take_changes();
+            let mut filters = self.filters();
+            changes.iter().for_each(|(key, _)| filters.enter(table.checksum(), &key.words()));
+            drop(filters);
             if changes.is_empty() && table.is_nowhere() {
                 continue;
             }
@@ -319,25 +383,36 @@ impl DedupTable for Ddt {
         let tables = self.tables();
         let table = tables.get(&checksum.raw())?;
         let place = ddt::DdtPhys::place_of(table.form(), copies);
-        table.live.get(&key.words())?.being_written.get(place)?.clone()
+        table.being_written.get(&(key.words(), place)).cloned()
     }
 
     fn change(&self, changes: Vec<(EntryId, u8, Change)>) -> Result<()> {
-        changes.into_iter().try_for_each(|(entry, copies, change)| {
-            self.with(&entry, |live| match change {
-                Change::Stored(block, bytes) => live.store(copies, &block, bytes),
-                Change::Referred => live.refer(copies),
-            })
-        })
+        let mut tables = self.tables();
+        for ((checksum, key), copies, change) in changes {
+            let table = tables.get_mut(&checksum.raw());
+            let found = table.and_then(|Table { live, being_written, .. }| {
+                Some((live.get_mut(&key.words())?, being_written))
+            });
+            let (live, being_written) =
+                found.ok_or_else(|| Error::corrupt("a dedup table", "an entry that was not loaded"))?;
+            match change {
+                Change::Stored(block, bytes) => {
+                    live.store(copies, &block)?;
+                    let place = ddt::DdtPhys::place_of(live.form(), copies);
+                    bytes.map(|bytes| being_written.insert((key.words(), place), bytes));
+                }
+                Change::Referred => live.refer(copies)?,
+            }
+        }
+        Ok(())
     }
 
     fn written(&self, entries: &[EntryId]) {
         let mut tables = self.tables();
         for (checksum, key) in entries {
-            if let Some(live) =
-                tables.get_mut(&checksum.raw()).and_then(|table| table.live.get_mut(&key.words()))
-            {
-                live.being_written = [const { None }; 4];
+            let Some(table) = tables.get_mut(&checksum.raw()) else { continue };
+            if !table.being_written.is_empty() {
+                (0..SLOTS).for_each(|place| drop(table.being_written.remove(&(key.words(), place))));
             }
         }
     }

@@ -95,13 +95,16 @@ table! {
     /// The ARC becomes smaller when less memory than this is free; 0 means a sixty-fourth part of the
     /// machine's memory, and at least 512 MiB.
     ZFS_ARC_SYS_FREE = "zfs_arc_sys_free", Bytes, 0, 0, ANY, AtOnce;
-    /// Blocks of destroyed datasets, snapshots and files that a group frees at most.
+    /// Blocks of destroyed datasets and snapshots that a group frees at most.
     ZFS_ASYNC_BLOCK_MAX_BLOCKS = "zfs_async_block_max_blocks", Count, 100_000, 1, ANY, AtOnce;
     /// Checksum errors of a vdev that become events in a second.
     ZFS_CHECKSUM_EVENTS_PER_SECOND = "zfs_checksum_events_per_second", Count, 20, 0, U32, AtOnce;
     /// Blocks that come into the ARC from now on are kept compressed, as they are in the pool, while memory
     /// is short, when this is not 0.
     ZFS_COMPRESSED_ARC_ENABLED = "zfs_compressed_arc_enabled", Switch, 1, 0, 1, ForNew;
+    /// Memory that the filters of each pool may take that know of new blocks that no dedup table has them; 0
+    /// for no filter.
+    ZFS_DEDUP_FILTER_MAX = "zfs_dedup_filter_max", Bytes, 128 * MIB, 0, ANY, AtOnce;
     /// The most entries that a group moves from the log of a dedup table into the table.
     ZFS_DEDUP_LOG_FLUSH_ENTRIES_MAX = "zfs_dedup_log_flush_entries_max", Count, U32, 1, U32, AtOnce;
     /// The least number of entries that a group moves from the log of a dedup table into the table.
@@ -116,6 +119,9 @@ table! {
     ZFS_DIRTY_DATA_MAX = "zfs_dirty_data_max", Bytes, 0, 0, ANY, AtOnce;
     /// With this share of the most dirty data a group is committed before its time is over.
     ZFS_DIRTY_DATA_SYNC_PERCENT = "zfs_dirty_data_sync_percent", Percent, 25, 1, 100, AtOnce;
+    /// A group frees no further blocks of destroyed datasets and snapshots, nor those that files left for
+    /// later groups, after this time.
+    ZFS_FREE_MIN_TIME_MS = "zfs_free_min_time_ms", Milliseconds, 1000, 1, 1_000_000, AtOnce;
     /// Stable writes of at least this size, to files and volumes, do not go through the log with their data,
     /// where there is no log device: their blocks are written at once, and the log refers to them.
     ZFS_IMMEDIATE_WRITE_SZ = "zfs_immediate_write_sz", Bytes, 32 * KIB, 0, GIB, AtOnce;
@@ -123,6 +129,9 @@ table! {
     ZFS_INITIALIZE_CHUNK_SIZE = "zfs_initialize_chunk_size", Bytes, MIB, 4 * KIB, 16 * MIB, ForNew;
     /// The word that `zpool initialize` writes.
     ZFS_INITIALIZE_VALUE = "zfs_initialize_value", Count, 0xdead_beef_dead_beee, 0, u64::MAX - 1, ForNew;
+    /// Deduplicated blocks that a group frees at most, of destroyed datasets and snapshots, and of what large
+    /// files left for later groups.
+    ZFS_MAX_ASYNC_DEDUP_FREES = "zfs_max_async_dedup_frees", Count, 250_000, 1, ANY, AtOnce;
     /// A pool with multihost protection is given up after so many intervals without a mark; 0 for never.
     ZFS_MULTIHOST_FAIL_INTERVALS = "zfs_multihost_fail_intervals", Count, 10, 0, 65_535, AtImport;
     /// For so many intervals another host's pool is watched for marks before it is imported.

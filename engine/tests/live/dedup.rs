@@ -12,7 +12,7 @@ use engine::dsl::{Dsl, Kind, Walk};
 use engine::env::{Env, Seeded};
 use engine::pool::discovery;
 use engine::pool::import::{ImportOptions, import};
-use engine::pool::live::{Layout, LivePool, NewPool, NewTop, Syncing};
+use engine::pool::live::{Layout, LivePool, NewPool, NewTop, Prune, Syncing};
 use engine::pool::verify::{Depth, Progress, VerifyOptions, verify};
 use engine::vdev::Class;
 use engine::zpl::live::{NewKind, NewNode, WriteOptions};
@@ -28,19 +28,19 @@ use crate::random;
 use crate::support::{Disks, committing, new_pool, surroundings};
 use crate::volumes::crashed;
 
-const BLOCK: u64 = 4096;
-const FILES: usize = 6;
+pub const BLOCK: u64 = 4096;
+pub const FILES: usize = 6;
 /// Different contents of blocks.
 const CONTENTS: u64 = 25;
 /// More groups than entries stay in a log.
-const GROUPS: usize = 40;
+pub const GROUPS: usize = 40;
 
-fn mirror(disks: &Disks) -> Vec<NewTop> {
+pub fn mirror(disks: &Disks) -> Vec<NewTop> {
     vec![disks.top(Layout::Mirror, Class::Normal, "d", 2)]
 }
 
 /// A pool whose root deduplicates, with the feature `fast_dedup` or without.
-fn deduplicating(tops: Vec<NewTop>, dedup: &str, is_fast: bool) -> NewPool {
+pub fn deduplicating(tops: Vec<NewTop>, dedup: &str, is_fast: bool) -> NewPool {
     let mut new = new_pool(tops, 12);
     new.features.retain(|feature| is_fast || *feature != Feature::FastDedup);
     let properties = [("dedup", dedup), ("compression", "off"), ("recordsize", "4K")];
@@ -48,7 +48,7 @@ fn deduplicating(tops: Vec<NewTop>, dedup: &str, is_fast: bool) -> NewPool {
     new
 }
 
-async fn open(pool: &Arc<LivePool>, name: &str) -> Arc<LiveZpl> {
+pub async fn open(pool: &Arc<LivePool>, name: &str) -> Arc<LiveZpl> {
     let dsl = Dsl::open(&pool.view()).await.unwrap();
     let head = dsl.find(name).await.unwrap();
     let dataset = pool.dataset(head.objset_id()).await.unwrap();
@@ -57,12 +57,12 @@ async fn open(pool: &Arc<LivePool>, name: &str) -> Arc<LiveZpl> {
     zpl
 }
 
-async fn create(zpl: &LiveZpl, name: &str) -> ObjectId {
+pub async fn create(zpl: &LiveZpl, name: &str) -> ObjectId {
     let node = NewNode { kind: NewKind::Regular, mode: 0o640, umask: 0, uid: 7, gid: 8 };
     zpl.create(zpl.zpl().root(), name.as_bytes(), &node).await.unwrap()
 }
 
-async fn content(zpl: &LiveZpl, file: ObjectId) -> Vec<u8> {
+pub async fn content(zpl: &LiveZpl, file: ObjectId) -> Vec<u8> {
     let size = zpl.zpl().node(file).await.unwrap().stat().unwrap().size;
     let mut bytes = vec![0; size as usize];
     assert_eq!(zpl.read(file, 0, &mut bytes).await.unwrap(), bytes.len());
@@ -70,7 +70,7 @@ async fn content(zpl: &LiveZpl, file: ObjectId) -> Vec<u8> {
 }
 
 /// One of the contents that blocks have here.
-fn of_number(number: u64) -> Vec<u8> {
+pub fn of_number(number: u64) -> Vec<u8> {
     let dice = Seeded::new(number + 1000);
     // The last third of a block is zeroes, so that some compressions make it shorter.
     (0..BLOCK).map(|at| if at < BLOCK * 2 / 3 { dice.random() as u8 | 1 } else { 0 }).collect()
@@ -82,7 +82,7 @@ fn put(model: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
     model[offset as usize..end].copy_from_slice(bytes);
 }
 
-async fn set(pool: &Arc<LivePool>, name: &str, property: &str, value: &str) {
+pub async fn set(pool: &Arc<LivePool>, name: &str, property: &str, value: &str) {
     let properties = vec![(property.to_owned(), value.to_owned())];
     let name = name.to_owned();
     let change = |s: Syncing| async move {
@@ -98,27 +98,31 @@ async fn set(pool: &Arc<LivePool>, name: &str, property: &str, value: &str) {
 
 /// What the tables count is what a walk over all blocks finds, and what the pool says of its space is what
 /// the tables say.
-async fn check(pool: &Arc<LivePool>) {
+pub async fn check(pool: &Arc<LivePool>) {
+    assert_eq!(check_pruned(pool).await, 0, "pointers whose entries are gone");
+}
+
+/// The same where entries were pruned. Gives the number of pointers that have no entry.
+pub async fn check_pruned(pool: &Arc<LivePool>) -> u64 {
     pool.sync().await.unwrap();
     let view = pool.view();
     let options = VerifyOptions { threads: 1, depth: Depth::Structure, check_space: true };
     let checked = Arc::clone(&view);
     let report = std::thread::spawn(move || verify(&checked, options, &Progress::default()).unwrap());
     let report = report.join().unwrap();
-    if let Some(dedup) = &report.dedup {
-        assert_eq!((dedup.wrong_entries, dedup.without_entry), (0, 0), "{dedup:?}");
-    }
+    let dedup = report.dedup.unwrap_or_default();
+    assert_eq!(dedup.wrong_entries, 0, "{dedup:?}");
     assert_eq!((report.unreadable_blocks, report.damaged_blocks), (0, 0), "{:?}", report.errors.first());
     let dsl = Dsl::open(&view).await.unwrap();
     let space = dsl.pool_space().await.unwrap();
     let saved = space.dedup.saved_bytes() + space.clones.saved_bytes;
     assert_eq!(pool.saved_by_clones(), saved, "{:?}", space.dedup);
-    let entries = report.dedup.map_or(0, |dedup| dedup.entries);
-    assert!(space.dedup.entries >= entries, "{entries} {:?}", space.dedup);
+    assert!(space.dedup.entries >= dedup.entries, "{} {:?}", dedup.entries, space.dedup);
+    dedup.without_entry
 }
 
 /// Names of dedup tables in the pool directory.
-async fn tables(pool: &Arc<LivePool>) -> BTreeSet<String> {
+pub async fn tables(pool: &Arc<LivePool>) -> BTreeSet<String> {
     let view = pool.view();
     let mos = Objset::open(&view, ObjsetId::MOS, view.root_blkptr()).await.unwrap();
     let directory = Zap::open(&mos.object(DIRECTORY_OBJECT).await.unwrap()).await.unwrap();
@@ -128,7 +132,13 @@ async fn tables(pool: &Arc<LivePool>) -> BTreeSet<String> {
     names.filter(|name| name.starts_with("DDT-") && name != DDT_STATISTICS).collect()
 }
 
-async fn export(pool: Arc<LivePool>, disks: &Disks) {
+pub async fn export(pool: Arc<LivePool>, disks: &Disks) {
+    export_unjudged(pool, disks).await;
+    disks.judge("tank");
+}
+
+/// Exports a pool and verifies it, without `zdb`.
+pub async fn export_unjudged(pool: Arc<LivePool>, disks: &Disks) {
     committing(&pool, pool.close(PoolState::Exported)).await.unwrap();
     drop(pool);
     let view = {
@@ -138,28 +148,31 @@ async fn export(pool: Arc<LivePool>, disks: &Disks) {
     let verified = std::thread::spawn(move || verify(&view, VerifyOptions::default(), &Progress::default()));
     let report = verified.join().unwrap().unwrap();
     assert!(report.is_clean(), "{:?} {:?}", report.errors.first(), report.dedup);
-    disks.judge("tank");
 }
 
 /// A filesystem under test, and what its files hold.
-struct Model {
-    zpl: Arc<LiveZpl>,
-    files: Vec<ObjectId>,
-    contents: Vec<Vec<u8>>,
+pub struct Model {
+    pub zpl: Arc<LiveZpl>,
+    pub files: Vec<ObjectId>,
+    pub contents: Vec<Vec<u8>>,
+    /// Whether entries are pruned.
+    pub prunes: bool,
+    /// Whether blocks are cloned.
+    pub clones: bool,
 }
 
 impl Model {
-    async fn begin(pool: &Arc<LivePool>) -> Self {
+    pub async fn begin(pool: &Arc<LivePool>) -> Self {
         let zpl = open(pool, "tank").await;
         let mut files = Vec::new();
         for name in 0..FILES {
             files.push(create(&zpl, &format!("f{name}")).await);
         }
-        Self { zpl, files, contents: vec![Vec::new(); FILES] }
+        Self { zpl, files, contents: vec![Vec::new(); FILES], prunes: false, clones: true }
     }
 
     /// Random writes, copies, holes and cuts, in groups of random length, under properties that change.
-    async fn shuffle(&mut self, pool: &Arc<LivePool>, seed: u64, dedups: &[&str]) {
+    pub async fn shuffle(&mut self, pool: &Arc<LivePool>, seed: u64, dedups: &[&str]) {
         let dice = Seeded::new(seed);
         let roll = |sides: u64| dice.random() % sides.max(1);
         for _ in 0..220 {
@@ -178,7 +191,7 @@ impl Model {
                     self.zpl.write(file, offset, &bytes, &WriteOptions::default()).await.unwrap();
                     put(&mut self.contents[at], offset, &bytes);
                 }
-                12..=14 if at != other => {
+                12..=14 if at != other && self.clones => {
                     let source = self.contents[other].clone();
                     let length = source.len() as u64;
                     let copied =
@@ -212,24 +225,31 @@ impl Model {
                     };
                     committing(pool, set(pool, "tank", property, values[roll(3) as usize])).await;
                 }
-                _ => drop(pool.sync().await.unwrap()),
+                20 if self.prunes => {
+                    let pruned = pool.prune_dedup(Prune::Percent(30 + roll(71)));
+                    committing(pool, pruned).await.unwrap();
+                }
+                _ => {
+                    pool.sync().await.unwrap();
+                    pool.fill_dedup_filter().await.unwrap();
+                }
             }
             let found = content(&self.zpl, file).await;
             assert!(found == self.contents[at], "file {at} before the commit");
         }
-        check(pool).await;
+        assert!(check_pruned(pool).await == 0 || self.prunes);
         for (file, contents) in self.files.iter().zip(&self.contents) {
             assert!(content(&self.zpl, *file).await == *contents);
         }
     }
 }
 
-async fn snapshot(pool: &Arc<LivePool>, name: &str) {
+pub async fn snapshot(pool: &Arc<LivePool>, name: &str) {
     let new = vec![NewSnapshot { name: name.into(), properties: Vec::new() }];
     pool.change(move |s: Syncing| async move { edit::snapshot(&s, &new).await }).await.unwrap();
 }
 
-async fn destroy_snapshot(pool: &Arc<LivePool>, name: &'static str) {
+pub async fn destroy_snapshot(pool: &Arc<LivePool>, name: &'static str) {
     let destroy =
         move |s: Syncing| async move { edit::destroy_snapshots(&s, &[name.to_owned()], false).await };
     pool.change(destroy).await.unwrap();
@@ -255,13 +275,13 @@ async fn history(disks: &Disks, new: NewPool, dedups: &[&str], seed: u64) {
     }
     drop(of_clone);
     check(&pool).await;
-    let Model { zpl, files, contents } = model;
+    let Model { zpl, files, contents, .. } = model;
     drop(zpl);
     export(pool, disks).await;
 
     let pool = disks.import("tank", seed + 2).await;
     check(&pool).await;
-    let mut model = Model { zpl: open(&pool, "tank").await, files, contents };
+    let mut model = Model { zpl: open(&pool, "tank").await, files, contents, prunes: false, clones: true };
     for (file, contents) in model.files.iter().zip(&model.contents) {
         assert!(content(&model.zpl, *file).await == *contents, "after an import");
     }

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use device::block_on;
+use engine::pool::live::{Layout, LivePool};
 use engine::tunables;
+use engine::vdev::Class;
 use testkit::tree::Change;
 
 use crate::bed::{Bed, MIB, Turn};
-use crate::support::make_change;
+use crate::support::{Disks, make_change, new_pool};
 
 #[test]
 fn a_group_is_committed_after_its_time() {
@@ -32,6 +34,18 @@ fn a_group_is_committed_with_its_share_of_dirty_data() {
     bed.end();
 }
 
+/// Groups that are committed until no further one follows at once, as one with more to free does.
+fn groups_that_follow(pool: &LivePool) -> u64 {
+    let synced = || pool.view().uberblock().txg.get();
+    let before = synced();
+    let mut last = before - 1;
+    while last != synced() {
+        last = synced();
+        std::thread::sleep(Duration::from_millis(400));
+    }
+    last - before
+}
+
 /// Groups that are committed until 2,048 blocks of a destroyed volume are free.
 fn groups_to_free() -> u64 {
     let bed = Bed::new();
@@ -42,17 +56,46 @@ fn groups_to_free() -> u64 {
     let Bed { disks, pool, volume } = bed;
     drop(volume);
     block_on(make_change(&pool, &Change::DestroyHead("vol".into()))).unwrap();
-    let synced = || pool.view().uberblock().txg.get();
-    let before = synced();
-    let mut last = before - 1;
-    // A group with more to free is followed by the next one at once.
-    while last != synced() {
-        last = synced();
-        std::thread::sleep(Duration::from_millis(400));
-    }
+    let groups = groups_that_follow(&pool);
     block_on(pool.close(ondisk::vdev_config::PoolState::Exported)).unwrap();
     drop(disks);
-    last - before
+    groups
+}
+
+fn allocated(pool: &LivePool) -> u64 {
+    pool.allocator().space(Class::Normal).allocated_bytes
+}
+
+/// Groups after the one that discards 2,048 deduplicated blocks of a volume, until they are free.
+fn groups_to_free_deduplicated() -> u64 {
+    let disks = Disks::new(256 * MIB);
+    let mut new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+    new.root_properties.push(("dedup".into(), "on".into()));
+    let bed = Bed::of(disks, new);
+    for block in 0..2048 {
+        bed.write_word(block * 8192, block + 1);
+    }
+    bed.commit();
+    let used = allocated(&bed.pool);
+    assert!(used > 16 * MIB);
+    block_on(bed.volume.trim(0, 16 * MIB, false)).unwrap();
+    bed.commit();
+    let groups = groups_that_follow(&bed.pool);
+    // What was freed is free two groups later.
+    (0..3).for_each(|_| bed.commit());
+    let left = allocated(&bed.pool);
+    assert!(left < used - 15 * MIB, "{used} {left}");
+    bed.end();
+    groups
+}
+
+#[test]
+fn a_group_frees_so_many_deduplicated_blocks() {
+    let turn = Turn::take();
+    assert_eq!(groups_to_free_deduplicated(), 0, "few enough for one group");
+    turn.set(&tunables::ZFS_MAX_ASYNC_DEDUP_FREES, 100);
+    let groups = groups_to_free_deduplicated();
+    assert!((9..=12).contains(&groups), "1,024 of them at once, and 100 in each group: {groups}");
 }
 
 #[test]

@@ -19,8 +19,10 @@ mod support;
 use engine::tunables;
 
 /// The files with tests of effects, from the workspace's root.
-const TESTS: [&str; 13] = [
+const TESTS: [&str; 15] = [
     "cenote/tests/commands/delegation.rs",
+    "engine/src/dsl/edit/freeing.rs",
+    "engine/src/tables/ddt/filter.rs",
     "engine/src/tables/ddt/log.rs",
     "engine/src/vdev/indirect.rs",
     "engine/tests/live/l2arc.rs",

@@ -171,7 +171,7 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 84] = [
+pub static ACTIONS: [Known; 86] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),
@@ -195,6 +195,8 @@ pub static ACTIONS: [Known; 84] = [
     later!(DetachDevice: detach_device),
     later!(RemoveDevices: remove_devices),
     later!(ScanPool: scan_pool),
+    later!(PrunePool: prune_pool),
+    later!(PrefetchPool: prefetch_pool),
     later!(SweepDevices: sweep_devices),
     later!(ReopenPools: reopen_pools),
     now!(GetEvents: list_events),

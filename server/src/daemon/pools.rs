@@ -14,6 +14,7 @@
 //! | `attaching` | devices that are attached, replace others, and are detached |
 //! | `devices` | offline, online, clearing errors |
 //! | `vdevs` | vdevs with their properties |
+//! | `dedup_tables` | pruning dedup tables, and reading tables ahead |
 //! | `scans`, `scrub_schedule` | scrubs and resilvers, and scrubs that begin by themselves |
 //! | `status` | health of pools, open or not |
 //! | `inject` | faults on demand |
@@ -24,6 +25,7 @@ mod attaching;
 pub(super) mod closing;
 mod compatibility;
 mod creating;
+mod dedup_tables;
 mod devices;
 mod disks;
 pub(super) mod host;

@@ -207,6 +207,14 @@ impl Shard {
         self.table.find(hash, |&index| self.nodes[index as usize].key == *key).copied()
     }
 
+    /// Whether a block is in memory. That is no use of it.
+    pub(super) fn has(&self, hash: u64, key: &Key) -> bool {
+        self.find(hash, key).is_some_and(|index| {
+            let index = index as usize;
+            self.nodes[index].plain.is_some() || self.rests[index].packed.is_some()
+        })
+    }
+
     /// A block that is in memory, in the form that is at hand.
     pub(super) fn hit(&mut self, hash: u64, key: &Key, retain: Retain) -> Option<Found> {
         let index = self.find(hash, key)?;

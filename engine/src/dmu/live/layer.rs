@@ -50,6 +50,8 @@ pub(in crate::dmu) struct State {
     pub(super) end: u64,
     /// Whether any group freed it.
     pub(super) freed: bool,
+    /// The type by which a class of vdevs is chosen for its blocks, if it is not its own type.
+    pub(super) storage_type: Option<DmuType>,
     /// Indirect blocks of level 1 that were written since the object was opened. One that is here stays here,
     /// because what the open group accepted may count on its size.
     pub(super) indirects: HashMap<u64, StoredIndirect>,
@@ -161,6 +163,7 @@ impl Core {
             block_size,
             end,
             freed: false,
+            storage_type: None,
             indirects: HashMap::new(),
         };
         Arc::new(Self { id, state: Mutex::new(state) })

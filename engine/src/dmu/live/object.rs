@@ -141,6 +141,12 @@ impl LiveObject {
         }
     }
 
+    /// Has the blocks that are written from now on, while the object is open, placed like those of another
+    /// type (`dnode_set_storage_type`).
+    pub(crate) fn set_storage_type(&self, dmu_type: DmuType) {
+        self.core.lock().storage_type = Some(dmu_type);
+    }
+
     /// The smallest valid size of blocks of at least `bytes`: whole sectors, and a power of two if the object
     /// has, or had in a group that is not written yet, more than its first block. Such an object keeps the
     /// levels of its tree, and the blocks below an indirect block have sizes of a power of two.

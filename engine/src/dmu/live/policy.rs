@@ -41,6 +41,12 @@ pub(super) struct Which {
     pub(super) is_spill: bool,
 }
 
+impl Which {
+    fn is_metadata(self) -> bool {
+        self.level > 0 || self.dmu_type.is_metadata() || self.is_spill
+    }
+}
+
 impl Policy {
     /// Whether encoding blocks of data takes a different time than under `before`.
     pub(super) fn is_encoded_otherwise(&self, before: &Self) -> bool {
@@ -51,7 +57,7 @@ impl Policy {
     /// The parameters for writing a block. `dnode` is that of its object, or none for an object set's own
     /// block.
     pub(super) fn way(&self, objset: ObjsetId, dnode: Option<&Dnode>, which: Which) -> Way {
-        let is_metadata = which.level > 0 || which.dmu_type.is_metadata() || which.is_spill;
+        let is_metadata = which.is_metadata();
         let (checksum, compress, copies) = if is_metadata {
             let more = u8::from(self.is_redundant(which));
             (metadata_checksum(self.checksum), CompressType::On, self.copies.saturating_add(more))
@@ -71,7 +77,7 @@ impl Policy {
             compress,
             zstd_level: self.zstd_level,
             copies,
-            class: class(which, is_metadata),
+            class: class(which),
             small_bytes: if is_metadata { 0 } else { self.special_small_blocks },
             may_embed: which.level == 0 && !which.is_spill && !which.dmu_type.has_fill(),
             nopwrite: !is_metadata
@@ -94,10 +100,11 @@ impl Policy {
     }
 }
 
-fn class(which: Which, is_metadata: bool) -> Class {
+/// The class of vdevs that a block belongs on.
+pub(super) fn class(which: Which) -> Class {
     if matches!(which.dmu_type, DmuType::DDT_ZAP | DmuType::DDT_STATS) {
         Class::Dedup
-    } else if is_metadata {
+    } else if which.is_metadata() {
         Class::Special
     } else {
         Class::Normal

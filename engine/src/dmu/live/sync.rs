@@ -350,6 +350,7 @@ impl Work {
             end: layer.end,
             spill: layer.spill.clone(),
             sound: state.sound_indirects(layer),
+            storage_type: state.storage_type,
         };
         let mut dnode = state.dnode_below(at + 1);
         let (freed, reborn) = (layer.freed, layer.reborn.is_some());

@@ -34,7 +34,7 @@ use ondisk::{BlockId, ByteOrder, Level, Lsize, ObjectId, ObjsetId, Txg};
 
 use super::batch::Batcher;
 use super::layer::{StoredIndirect, StoredIndirects, UNKNOWN_SIZE};
-use super::policy::Which;
+use super::policy::{Which, class};
 use super::{Policy, Space};
 use crate::cache::Retain;
 use crate::dmu::objset::first_slots;
@@ -72,6 +72,8 @@ pub(super) struct Changes {
     pub(super) spill: Option<Option<Block>>,
     /// Indirect blocks of level 1 whose pointers are known to be right.
     pub(super) sound: HashSet<u64>,
+    /// The type by which a class of vdevs is chosen, if it is not that of the object.
+    pub(super) storage_type: Option<DmuType>,
 }
 
 /// The births and deaths of blocks.
@@ -170,6 +172,8 @@ pub(super) struct TreeSync<'a> {
     families: usize,
     /// [`Changes::sound`].
     sound: HashSet<u64>,
+    /// [`Changes::storage_type`].
+    storage_type: Option<DmuType>,
     account: Mutex<Account>,
 }
 
@@ -191,7 +195,8 @@ impl<'a> TreeSync<'a> {
     ) -> Self {
         let object = old.object_id();
         let (sound, account) = (HashSet::new(), Mutex::default());
-        Self { batcher, policy, objset, object, old, dnode, families, sound, account }
+        let storage_type = None;
+        Self { batcher, policy, objset, object, old, dnode, families, sound, storage_type, account }
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {
@@ -219,6 +224,7 @@ impl<'a> TreeSync<'a> {
     /// Writes the changes; returns the new dnode.
     pub(super) async fn write(mut self, mut changes: Changes) -> Result<(Dnode, Account)> {
         self.sound = std::mem::take(&mut changes.sound);
+        self.storage_type = changes.storage_type;
         self.prepare(&changes);
         let mut updates = self.punch(&changes).await?;
         let top = self.dnode.levels - 1;
@@ -634,7 +640,7 @@ impl<'a> TreeSync<'a> {
             compress: way.compress,
             zstd_level: way.zstd_level,
             copies: way.copies,
-            class: way.class,
+            class: self.storage_type.map_or(way.class, |stored| class(Which { dmu_type: stored, ..which })),
             small_bytes: way.small_bytes,
             may_embed: way.may_embed,
             may_gang: true,

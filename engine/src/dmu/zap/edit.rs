@@ -46,6 +46,9 @@ use crate::error::{Error, Result};
 use crate::txg::Tx;
 use draft::{Changes, Source};
 
+/// Blocks of a ZAP that many changes have in memory before they go into the object.
+const MOST_BLOCKS: usize = 256;
+
 /// The description of a new ZAP.
 #[derive(Debug, Clone, Copy)]
 pub struct NewZap {
@@ -97,6 +100,50 @@ pub async fn initialize(object: &Arc<LiveObject>, tx: &Tx, new: NewZap) -> Resul
 /// The value under a key.
 pub async fn lookup(object: &Arc<LiveObject>, key: &Key) -> Result<Option<Value>> {
     draft::lookup(object, key).await
+}
+
+/// The values under many keys, in the order of the keys. Each block is read once, `at_once` of them side by
+/// side.
+pub async fn lookup_many(
+    object: &Arc<LiveObject>,
+    keys: &[Key],
+    at_once: usize,
+) -> Result<Vec<Option<Value>>> {
+    draft::lookup_many(object, keys, at_once.max(1)).await
+}
+
+/// One of many changes.
+#[derive(Debug, Clone)]
+pub enum Edit {
+    /// A new entry.
+    Insert(Key, Value),
+    /// An entry, whether it exists or not.
+    Set(Key, Value),
+    /// An entry that exists goes.
+    Remove(Key),
+}
+
+impl Edit {
+    /// The key of the entry.
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Insert(key, _) | Self::Set(key, _) | Self::Remove(key) => key,
+        }
+    }
+}
+
+/// Makes many changes. In the order of hashes those of one leaf cost little more than one of them does: the
+/// leaf is copied once.
+///
+/// # Errors
+/// A new entry exists, or one that goes does not. Some of the changes may be made.
+pub async fn edit_many(object: &Arc<LiveObject>, tx: &Tx, mut edits: &[Edit]) -> Result<()> {
+    while !edits.is_empty() {
+        let (done, changes) = draft::edit_many(object, edits, MOST_BLOCKS).await?;
+        commit(object, tx, changes).await?;
+        edits = edits.get(done..).unwrap_or_default();
+    }
+    Ok(())
 }
 
 /// The number under a name; an error when its value is anything but one integer.

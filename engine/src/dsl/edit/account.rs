@@ -20,7 +20,7 @@ use ondisk::pool_version as version;
 use ondisk::{ObjectId, ObjsetId, Txg};
 
 use super::space::{Change, Used, counts, did_use, did_use_and_transfer, moved, sum, transfer, weigh};
-use super::{bookmark, deadlist, features, livelist, objects, policy, properties};
+use super::{bookmark, deadlist, features, freeing, livelist, objects, policy, properties};
 use crate::dmu::{Space, SyncedObjset};
 use crate::dsl::SyncTask;
 use crate::error::{Error, Result};
@@ -100,7 +100,7 @@ pub async fn synced(s: &SyncTask, dataset: ObjsetId, done: &SyncedObjset) -> Res
             freed.push(*bp);
         }
     }
-    free(s, &freed).await?;
+    freeing::free_or_list(s, freed).await?;
     deadlist::insert(s, phys.deadlist, &dead.listed).await?;
     if !dead.listed.is_empty() {
         note_unique_to_previous(s, id, phys.prev_snap, &dead.listed).await?;

@@ -4,11 +4,13 @@
 //! |---|---|---|
 //! | [`sweep`] | a leaf: initialize or trim its free space | the ZAP of the leaf |
 //! | [`scan`] | the pool: scrub or resilver its blocks | the MOS ([`super::scan`]) |
+//! | `dedup_filter` | the pool: fill a filter of its dedup tables | nothing |
 //! | `error_scrub` | the pool: look again at the blocks of the error log | the MOS |
 //! | `super::resilver` | the pool: look whether a resilver is needed | nothing |
 //! | `reshape` | the copy of a volume that gets another block size: copy it | a property of the copy |
 //! | [`quota_upgrade`] | a filesystem: count its files for quotas | nothing: the filesystem itself says what it lacks |
 
+mod dedup_filter;
 mod error_scrub;
 mod quota_upgrade;
 mod reshape;
@@ -44,6 +46,8 @@ pub enum JobKey {
     Scan,
     /// Looking again at the blocks of the error log.
     ErrorScrub,
+    /// Filling a filter of the dedup tables.
+    DedupFilter,
     /// Looking whether a resilver is needed.
     LookForResilver,
     /// Detaching devices whose work is done.
@@ -71,6 +75,7 @@ impl Host for LivePool {
             | JobKey::Reshape(_)
             | JobKey::Scan
             | JobKey::ErrorScrub
+            | JobKey::DedupFilter
             | JobKey::LookForResilver
             | JobKey::DetachResilvered => Target::Here,
             JobKey::Sweep(_, leaf) => {
@@ -138,6 +143,7 @@ impl JobKey {
             JobKey::Reshape(copy) => ("reshape", copy.get()),
             JobKey::Scan => ("scan", 0),
             JobKey::ErrorScrub => ("error_scrub", 0),
+            JobKey::DedupFilter => ("dedup_filter", 0),
             JobKey::LookForResilver => ("look_for_resilver", 0),
             JobKey::DetachResilvered => ("detach", 0),
         }

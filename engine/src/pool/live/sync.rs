@@ -363,7 +363,9 @@ impl LivePool {
             }
         }
         let root = self.converge(&s).await?;
-        self.commit(&s, root, config_changed).await
+        self.commit(&s, root, config_changed).await?;
+        self.fill_begun_filter();
+        Ok(())
     }
 
     /// Runs the tasks of this group, those that come first or the others.

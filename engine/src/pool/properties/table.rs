@@ -147,7 +147,7 @@ pub const POOL_IDLE: &[(PoolProp, &str)] = &[
     (PoolProp::Listsnapshots, "it says what a list shows"),
     (PoolProp::Autoexpand, "it says what happens when devices grow"),
     (PoolProp::Comment, "it is a remark"),
-    (PoolProp::DedupTableQuota, "Cenote writes no deduplicated blocks yet, and only keeps it"),
+    (PoolProp::DedupTableQuota, "it bounds dedup tables: beyond it, new blocks are written as without dedup"),
 ];
 
 impl PoolProp {

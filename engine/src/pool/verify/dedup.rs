@@ -9,17 +9,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use device::IgnorePoison;
+use ondisk::ObjectId;
 use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
 use ondisk::ddt::log::{DdtLogHeader, LOG_FLUSHING, records};
-use ondisk::ddt::{self, DdtClass, DdtKey, DdtPhys, PhysForm, dir_key};
-use ondisk::pool_directory::DIRECTORY_OBJECT;
-use ondisk::{ObjectId, ObjsetId};
+use ondisk::ddt::{self, DdtKey, DdtPhys, PhysForm};
 
 use crate::Pool;
 use crate::dmu::zap::{self, Zap};
 use crate::dmu::{Object, Objset};
 use crate::error::{Error, Result};
-use crate::tables::ddt::unpack;
+use crate::tables::ddt::stored::{StoredTable, entry_of, mos_of, stored_tables};
 
 /// Most contradictions that are kept with their details.
 const MAX_KEPT: usize = 20;
@@ -59,34 +58,19 @@ fn left_of(phys: &DdtPhys) -> [u64; 4] {
 impl Entries {
     /// Reads all entries; none where the pool has no table.
     pub async fn load(pool: &Arc<Pool>) -> Result<Option<Self>> {
-        let mos = Objset::open(pool, ObjsetId::MOS, pool.root_blkptr()).await?;
-        let directory = mos.object(DIRECTORY_OBJECT).await?;
+        let mos = mos_of(pool).await?;
+        let tables = stored_tables(&mos).await?;
         let mut all = HashMap::new();
-        let mut has_table = false;
-        for checksum in ChecksumType::ALL.iter().copied() {
-            let own = zap::lookup_u64(&directory, ddt::directory_name(checksum)).await?;
-            let names = match own {
-                Some(own) => mos.object(ObjectId(own)).await?,
-                None => directory.clone(),
-            };
-            let flags = match own {
-                Some(_) => zap::lookup_u64(&names, dir_key::FLAGS).await?.unwrap_or(0),
-                None => 0,
-            };
-            let (form, raw) = (PhysForm::from_flags(flags), checksum.raw());
-            has_table |= own.is_some();
-            for class in DdtClass::ALL {
-                let name = ddt::object_name(checksum, class);
-                let Some(id) = zap::lookup_u64(&names, &name).await? else { continue };
-                has_table = true;
-                read_zap(&mos.object(ObjectId(id)).await?, raw, form, &mut all).await?;
+        for StoredTable { checksum, form, directory, zaps } in &tables {
+            for (_, object) in zaps {
+                read_zap(object, checksum.raw(), *form, &mut all).await?;
             }
-            if own.is_some() {
-                read_logs(&mos, &names, checksum, form, &mut all).await?;
+            if let Some(directory) = directory {
+                read_logs(&mos, directory, *checksum, *form, &mut all).await?;
             }
         }
         let counted = all.into_iter().map(|(id, phys)| (id, (phys, left_of(&phys)))).collect();
-        Ok(has_table.then(|| Self { counted: Mutex::new((counted, 0)) }))
+        Ok((!tables.is_empty()).then(|| Self { counted: Mutex::new((counted, 0)) }))
     }
 
     /// Counts a pointer. The addresses of its block, as the entry has them.
@@ -132,12 +116,8 @@ async fn read_zap(object: &Object, raw: u8, form: PhysForm, all: &mut HashMap<Id
     let zap = Zap::open(object).await?;
     let mut entries = zap.cursor(0);
     while let Some(entry) = entries.next().await? {
-        let words = match &entry.key {
-            zap::Key::Words(words) => <[u64; DdtKey::WORDS]>::try_from(words.as_slice()).ok(),
-            zap::Key::Name(_) => None,
-        };
-        let words = words.ok_or_else(|| object.corrupt("a key that is none of a dedup table"))?;
-        if all.insert((raw, words), unpack(&entry.value, form)?).is_some() {
+        let (key, phys) = entry_of(object, &entry, form)?;
+        if all.insert((raw, key.words()), phys).is_some() {
             return Err(object.corrupt("an entry that another class has too"));
         }
     }

@@ -5,9 +5,8 @@
 //! entry that ends up as it began is not written at all.
 
 use ondisk::blkptr::Blkptr;
-use ondisk::ddt::{DdtClass, DdtKey, DdtPhys, DdtSlot, PhysForm};
+use ondisk::ddt::{DdtClass, DdtFlat, DdtKey, DdtPhys, DdtSlot, PhysForm};
 
-use crate::Block;
 use crate::error::{Error, Result};
 use crate::zio::dedup::{Entry, SharedBlock};
 
@@ -22,23 +21,37 @@ pub(super) enum Origin {
     Logged,
 }
 
+/// The value, and what each slot counted when the entry was found.
+#[derive(Debug, Clone)]
+enum Held {
+    Flat(DdtFlat, u64),
+    Traditional(Box<([DdtSlot; 4], [u64; 4])>),
+}
+
 /// A live entry.
 #[derive(Debug, Clone)]
 pub(super) struct Live {
-    pub phys: DdtPhys,
+    held: Held,
+    /// The slots that were in use when it was found, a bit each. Until the group's changes are written no
+    /// slot in use gets another block: so these bits and the counts are all that was different.
+    had: u8,
     pub origin: Origin,
-    /// What it was when it was found.
-    pub before: DdtPhys,
     /// The class in whose ZAP the key is.
     pub class: Option<DdtClass>,
-    /// The bytes of blocks that are being written, by slot.
-    pub being_written: [Option<Block>; 4],
 }
 
 impl Live {
     /// An entry that was found.
     pub(super) fn found(phys: DdtPhys, origin: Origin, class: Option<DdtClass>) -> Self {
-        Self { phys, origin, before: phys, class, being_written: [const { None }; 4] }
+        let used = phys.all_slots().iter().enumerate().filter(|(_, slot)| slot.is_used());
+        let had = used.fold(0, |had, (place, _)| had | 1u8 << (place & 7));
+        let held = match phys {
+            DdtPhys::Flat(flat) => Held::Flat(flat, flat.slot.refcount),
+            DdtPhys::Traditional(slots) => {
+                Held::Traditional(Box::new((slots, slots.map(|slot| slot.refcount))))
+            }
+        };
+        Self { held, had, origin, class }
     }
 
     /// An entry that is nowhere yet.
@@ -46,18 +59,79 @@ impl Live {
         Self::found(DdtPhys::unused(form), Origin::New, None)
     }
 
+    /// Its value.
+    pub(super) fn phys(&self) -> DdtPhys {
+        match &self.held {
+            Held::Flat(flat, _) => DdtPhys::Flat(*flat),
+            Held::Traditional(held) => DdtPhys::Traditional(held.0),
+        }
+    }
+
+    /// The form of its value.
+    pub(super) fn form(&self) -> PhysForm {
+        match &self.held {
+            Held::Flat(..) => PhysForm::Flat,
+            Held::Traditional(_) => PhysForm::Traditional,
+        }
+    }
+
+    fn slots(&self) -> &[DdtSlot] {
+        match &self.held {
+            Held::Flat(flat, _) => std::slice::from_ref(&flat.slot),
+            Held::Traditional(held) => &held.0,
+        }
+    }
+
+    fn slots_mut(&mut self) -> &mut [DdtSlot] {
+        match &mut self.held {
+            Held::Flat(flat, _) => std::slice::from_mut(&mut flat.slot),
+            Held::Traditional(held) => &mut held.0,
+        }
+    }
+
+    fn counted_before(&self) -> &[u64] {
+        match &self.held {
+            Held::Flat(_, before) => std::slice::from_ref(before),
+            Held::Traditional(held) => &held.1,
+        }
+    }
+
+    const fn had(&self, place: usize) -> bool {
+        self.had & 1 << (place & 7) != 0
+    }
+
+    /// The value when it was found.
+    pub(super) fn before(&self) -> DdtPhys {
+        let mut phys = self.phys();
+        let before = phys.all_slots_mut().iter_mut().zip(self.counted_before());
+        for (place, (slot, counted)) in before.enumerate() {
+            *slot = match self.had(place) {
+                true => DdtSlot { refcount: *counted, ..*slot },
+                false => DdtSlot::default(),
+            };
+        }
+        phys
+    }
+
     /// Whether it must be written.
     pub(super) fn is_changed(&self) -> bool {
-        self.phys != self.before
+        let mut slots = self.slots().iter().zip(self.counted_before()).enumerate();
+        slots.any(|(place, (slot, counted))| {
+            slot.is_used() != self.had(place) || (slot.is_used() && slot.refcount != *counted)
+        })
     }
 
     fn slot(&self, copies: u8) -> Option<&DdtSlot> {
-        self.phys.all_slots().get(DdtPhys::place_of(self.phys.form(), copies))
+        self.slots().get(DdtPhys::place_of(self.form(), copies))
     }
 
     fn slot_mut(&mut self, copies: u8) -> Result<&mut DdtSlot> {
-        let place = DdtPhys::place_of(self.phys.form(), copies);
-        self.phys.all_slots_mut().get_mut(place).ok_or_else(|| contradiction("a slot that does not exist"))
+        let place = DdtPhys::place_of(self.form(), copies);
+        self.slots_mut().get_mut(place).ok_or_else(|| contradiction("a slot that does not exist"))
+    }
+
+    fn slot_of(&mut self, bp: &Blkptr) -> Option<&mut DdtSlot> {
+        self.slots_mut().iter_mut().find(|slot| slot.is_of(bp))
     }
 
     /// What it says of a block that shall have so many copies. A block whose references are all gone, and
@@ -66,7 +140,7 @@ impl Live {
         let Some(slot) = self.slot(copies).filter(|slot| slot.is_used()) else { return Entry::New };
         let Ok(dvas) = slot.dvas(key.is_encrypted()) else { return Entry::Unfit };
         let is_gang = dvas.iter().any(|dva| dva.gang);
-        let is_misread = is_gang && self.phys.form() == PhysForm::Traditional;
+        let is_misread = is_gang && self.form() == PhysForm::Traditional;
         match dvas.len() < usize::from(copies) || is_misread || slot.refcount == u64::MAX {
             true => Entry::Unfit,
             false => Entry::Shared(SharedBlock { dvas, physical_birth: slot.phys_birth }),
@@ -74,17 +148,13 @@ impl Live {
     }
 
     /// A block is stored for it, with one reference.
-    pub(super) fn store(&mut self, copies: u8, block: &SharedBlock, bytes: Option<Block>) -> Result<()> {
+    pub(super) fn store(&mut self, copies: u8, block: &SharedBlock) -> Result<()> {
         let slot = self.slot_mut(copies)?;
         if slot.is_used() {
             return Err(contradiction("a block that is entered twice"));
         }
         let new = DdtSlot::of_block(&block.dvas, block.physical_birth);
         *slot = DdtSlot { refcount: 1, ..new.map_err(Error::format("a dedup table"))? };
-        let place = DdtPhys::place_of(self.phys.form(), copies);
-        if let Some(being_written) = self.being_written.get_mut(place) {
-            *being_written = bytes;
-        }
         Ok(())
     }
 
@@ -95,7 +165,7 @@ impl Live {
 
     /// One reference more to the block that a pointer leads to. False when the entry does not know it.
     pub(super) fn refer_to(&mut self, bp: &Blkptr) -> Result<bool> {
-        match self.phys.slot_of(bp).and_then(|place| self.phys.all_slots_mut().get_mut(place)) {
+        match self.slot_of(bp) {
             // A pruned entry's block is not in the slot, and one without references has no pointer.
             Some(slot) if slot.refcount > 0 => count_up(slot).map(|()| true),
             _ => Ok(false),
@@ -104,8 +174,7 @@ impl Live {
 
     /// One reference less to the block that a pointer leads to. False when the entry does not know it.
     pub(super) fn release(&mut self, bp: &Blkptr) -> Result<bool> {
-        let Some(place) = self.phys.slot_of(bp) else { return Ok(false) };
-        let Some(slot) = self.phys.all_slots_mut().get_mut(place) else { return Ok(false) };
+        let Some(slot) = self.slot_of(bp) else { return Ok(false) };
         let left = slot.refcount.checked_sub(1);
         slot.refcount = left.ok_or_else(|| contradiction("a block with more pointers than references"))?;
         Ok(true)
@@ -147,39 +216,40 @@ mod tests {
     }
 
     fn pointer(live: &Live, place: usize) -> Blkptr {
-        live.phys.all_slots()[place].blkptr(&key(), ChecksumType::Sha256).unwrap()
+        live.phys().all_slots()[place].blkptr(&key(), ChecksumType::Sha256).unwrap()
     }
 
     #[test]
     fn a_traditional_entry_has_a_slot_for_each_number_of_copies() {
         let mut live = Live::new(PhysForm::Traditional);
         assert_eq!(live.entry(&key(), 1), Entry::New);
-        live.store(1, &block(0x1000, 1, false), None).unwrap();
+        live.store(1, &block(0x1000, 1, false)).unwrap();
         assert_eq!(live.entry(&key(), 1), Entry::Shared(block(0x1000, 1, false)));
         assert_eq!(live.entry(&key(), 2), Entry::New);
-        live.store(2, &block(0x2000, 2, false), None).unwrap();
-        assert_eq!(live.phys.total_refcount(), 2);
-        assert!(live.store(2, &block(0x3000, 2, false), None).is_err());
+        live.store(2, &block(0x2000, 2, false)).unwrap();
+        assert_eq!(live.phys().total_refcount(), 2);
+        assert!(live.store(2, &block(0x3000, 2, false)).is_err());
         assert!(live.refer_to(&pointer(&live, 2)).unwrap());
         assert!(live.release(&pointer(&live, 1)).unwrap());
         assert!(live.release(&pointer(&live, 1)).is_err(), "no reference is left");
-        let gone = take_unreferenced(&mut live.phys);
+        let mut left = live.phys();
+        let gone = take_unreferenced(&mut left);
         assert_eq!(gone.len(), 1);
         assert_eq!(gone[0].dvas(false).unwrap(), block(0x1000, 1, false).dvas);
-        assert_eq!(live.phys.total_refcount(), 2);
+        assert_eq!(left.total_refcount(), 2);
     }
 
     #[test]
     fn a_flat_entry_serves_blocks_of_no_more_copies_than_it_has() {
         let mut live = Live::new(PhysForm::Flat);
-        live.store(2, &block(0x1000, 2, false), None).unwrap();
+        live.store(2, &block(0x1000, 2, false)).unwrap();
         assert_eq!(live.entry(&key(), 1), Entry::Shared(block(0x1000, 2, false)));
         assert_eq!(live.entry(&key(), 3), Entry::Unfit);
         live.refer(1).unwrap();
-        assert_eq!(live.phys.total_refcount(), 2);
+        assert_eq!(live.phys().total_refcount(), 2);
         let elsewhere = {
             let mut other = Live::new(PhysForm::Flat);
-            other.store(1, &block(0x9000, 1, false), None).unwrap();
+            other.store(1, &block(0x9000, 1, false)).unwrap();
             pointer(&other, 0)
         };
         assert!(!live.release(&elsewhere).unwrap() && !live.refer_to(&elsewhere).unwrap());
@@ -189,7 +259,7 @@ mod tests {
     fn gangs_of_traditional_entries_are_left_alone() {
         for (form, is_used) in [(PhysForm::Flat, true), (PhysForm::Traditional, false)] {
             let mut live = Live::new(form);
-            live.store(1, &block(0x1000, 2, true), None).unwrap();
+            live.store(1, &block(0x1000, 2, true)).unwrap();
             assert_eq!(matches!(live.entry(&key(), 1), Entry::Shared(_)), is_used, "{form:?}");
         }
     }
@@ -197,12 +267,18 @@ mod tests {
     #[test]
     fn an_entry_that_ends_as_it_began_is_not_changed() {
         let mut live = Live::new(PhysForm::Flat);
-        live.store(1, &block(0x1000, 1, false), None).unwrap();
-        let mut again = Live::found(live.phys, Origin::Stored(DdtClass::Unique), Some(DdtClass::Unique));
+        live.store(1, &block(0x1000, 1, false)).unwrap();
+        let mut again = Live::found(live.phys(), Origin::Stored(DdtClass::Unique), Some(DdtClass::Unique));
         let bp = pointer(&again, 0);
         again.refer(1).unwrap();
         assert!(again.is_changed());
+        assert_eq!((again.before(), again.phys().total_refcount()), (live.phys(), 2));
         assert!(again.release(&bp).unwrap() && !again.is_changed());
+        assert!(again.release(&bp).unwrap() && again.is_changed(), "no reference is left");
+        assert_eq!(again.before(), live.phys());
+        let mut new = Live::new(PhysForm::Traditional);
+        new.store(3, &block(0x5000, 3, false)).unwrap();
+        assert!(new.is_changed() && new.before().is_unused());
     }
 
     #[test]

@@ -29,15 +29,15 @@
 //!
 //! Source of the facts: OpenZFS 2.4 `ddt_log.c`, `ddt.c` (`ddt_sync_flush_log`).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ondisk::blkptr::{ChecksumType, Dva};
 use ondisk::ddt::log::{DdtLogHeader, DdtLogRecord, LOG_FLUSHING, blocks, records};
-use ondisk::ddt::{DdtClass, DdtFlat, DdtKey, DdtPhys, DdtSlot, DdtStat, PhysForm, log_name};
+use ondisk::ddt::{DdtClass, DdtKey, DdtPhys, DdtStat, PhysForm, log_name};
 use ondisk::dmu::{Byteswap, DmuType};
 use ondisk::{ByteOrder, ObjectId, Txg};
 
+use super::kept::{EntryMap, KeptPhys, Words};
 use crate::dmu::zap::{Key, edit};
 use crate::dmu::{LiveObject, LiveObjset, NewObject};
 use crate::error::{Error, Result};
@@ -64,35 +64,20 @@ pub(super) struct Logged {
     pub phys: DdtPhys,
 }
 
-/// The state of an entry as it is kept in memory: with its key, 128 bytes of a flat one, and what the tree
-/// needs.
-#[derive(Debug)]
-struct Kept {
-    class: Option<DdtClass>,
-    phys: KeptPhys,
-}
-
-#[derive(Debug)]
-enum KeptPhys {
-    Traditional(Box<[DdtSlot; 4]>),
-    Flat(DdtFlat),
+/// The state of an entry as it is kept in memory ([`super::kept`]).
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    pub class: Option<DdtClass>,
+    pub phys: KeptPhys,
 }
 
 impl Kept {
     fn of(logged: &Logged) -> Self {
-        let phys = match logged.phys {
-            DdtPhys::Traditional(slots) => KeptPhys::Traditional(Box::new(slots)),
-            DdtPhys::Flat(flat) => KeptPhys::Flat(flat),
-        };
-        Self { class: logged.class, phys }
+        Self { class: logged.class, phys: KeptPhys::of(logged.phys) }
     }
 
     fn logged(&self) -> Logged {
-        let phys = match &self.phys {
-            KeptPhys::Traditional(slots) => DdtPhys::Traditional(**slots),
-            KeptPhys::Flat(flat) => DdtPhys::Flat(*flat),
-        };
-        Logged { class: self.class, phys }
+        Logged { class: self.class, phys: self.phys.phys() }
     }
 }
 
@@ -107,8 +92,9 @@ struct One {
     first_txg: Txg,
     /// The key up to which it is flushed.
     checkpoint: Option<DdtKey>,
-    /// By the words of keys.
-    entries: BTreeMap<[u64; DdtKey::WORDS], Kept>,
+    entries: EntryMap<Kept>,
+    /// The numbers of entries from the highest key down, once they were asked for. Nothing comes after that.
+    order: Option<Vec<u32>>,
 }
 
 /// The logs of a table.
@@ -127,8 +113,8 @@ fn statistics_of(key: &DdtKey, phys: &DdtPhys, dsize: Dsize<'_>) -> Result<DdtSt
 
 impl One {
     fn new(which: u8) -> Self {
-        let entries = BTreeMap::new();
-        Self { which, object: None, length_bytes: 0, first_txg: Txg::NONE, checkpoint: None, entries }
+        let (entries, order) = (EntryMap::default(), None);
+        Self { which, object: None, length_bytes: 0, first_txg: Txg::NONE, checkpoint: None, entries, order }
     }
 
     /// Reads a log, with all its records that count. Whether it is being flushed.
@@ -141,12 +127,11 @@ impl One {
         }
         let checkpoint = header.checkpoint();
         let mut one = Self {
-            which,
             object: Some(id),
             length_bytes: header.length_bytes,
             first_txg: header.first_txg,
             checkpoint,
-            entries: BTreeMap::new(),
+            ..Self::new(which)
         };
         for block in 0..header.length_bytes.div_ceil(object.block_size().max(1)) {
             let Some(found) = object.block(block).await? else {
@@ -158,11 +143,21 @@ impl One {
             for record in records(&found.block, form, ORDER) {
                 let DdtLogRecord { class, key, phys } = record.map_err(|error| object.corrupt(error))?;
                 if checkpoint.is_none_or(|flushed| flushed.words() < key.words()) {
-                    one.entries.insert(key.words(), Kept::of(&Logged { class, phys }));
+                    one.entries.insert(key.words(), Kept::of(&Logged { class, phys }))?;
                 }
             }
         }
         Ok((one, header.flags() & LOG_FLUSHING != 0))
+    }
+
+    /// Takes the entry of the lowest key out.
+    fn pop_lowest(&mut self) -> Option<(Words, Kept)> {
+        let order = self.order.get_or_insert_with(|| self.entries.numbers_from_highest());
+        loop {
+            // Those that moved into the active log are not there.
+            let Some(words) = self.entries.key_of(order.pop()?) else { continue };
+            return self.entries.remove(&words).map(|kept| (words, kept));
+        }
     }
 
     async fn write_header(&self, m: &MosTask, flags: u8) -> Result<()> {
@@ -228,7 +223,9 @@ impl Log {
         if active.checkpoint.is_some() {
             return Err(directory.corrupt("a dedup log is flushed that is not being flushed"));
         }
-        flushing.entries.retain(|key, _| !active.entries.contains_key(key));
+        for (words, _) in active.entries.iter() {
+            flushing.entries.remove(words);
+        }
         Ok(Self { form, active, flushing, statistics: None })
     }
 
@@ -237,6 +234,16 @@ impl Log {
         let words = key.words();
         let found = self.active.entries.get(&words).or_else(|| self.flushing.entries.get(&words));
         found.map(Kept::logged)
+    }
+
+    /// The number of entries in both logs.
+    pub(super) fn len(&self) -> usize {
+        self.active.entries.len() + self.flushing.entries.len()
+    }
+
+    /// The words of the keys of all entries.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Words> {
+        self.active.entries.iter().chain(self.flushing.entries.iter()).map(|(words, _)| words)
     }
 
     /// The objects of both logs.
@@ -255,7 +262,7 @@ impl Log {
             return known;
         }
         let mut total = DdtStat::default();
-        for (words, kept) in self.active.entries.iter().chain(&self.flushing.entries) {
+        for (words, kept) in self.active.entries.iter().chain(self.flushing.entries.iter()) {
             // Those that cannot be counted are found when they are flushed.
             if let Ok(entry) = statistics_of(&DdtKey::from_words(*words), &kept.logged().phys, dsize) {
                 total.add(&entry);
@@ -303,6 +310,8 @@ impl Log {
             }
         };
         let object = m.mos().object(id).await?;
+        // The class of vdevs for dedup tables, as far as that has room.
+        object.set_storage_type(DmuType::DDT_ZAP);
         let block_bytes = object.block_size();
         let first = self.active.length_bytes / block_bytes.max(1);
         let mut end = first;
@@ -314,15 +323,14 @@ impl Log {
         for DdtLogRecord { class, key, phys } in new {
             self.count(key, phys, true, dsize)?;
             let kept = Kept::of(&Logged { class: *class, phys: *phys });
-            self.active.entries.insert(key.words(), kept);
+            self.active.entries.insert(key.words(), kept)?;
         }
         self.active.write_header(m, 0).await
     }
 
     /// The number of entries that a group flushes.
     fn due(&self) -> usize {
-        let backlog = self.active.entries.len() + self.flushing.entries.len();
-        let least = backlog / tunables::ZFS_DEDUP_LOG_FLUSH_TXGS.size().max(1);
+        let least = self.len() / tunables::ZFS_DEDUP_LOG_FLUSH_TXGS.size().max(1);
         let least = least.max(tunables::ZFS_DEDUP_LOG_FLUSH_ENTRIES_MIN.size());
         least.saturating_add(least / 4).min(tunables::ZFS_DEDUP_LOG_FLUSH_ENTRIES_MAX.size())
     }
@@ -332,7 +340,7 @@ impl Log {
     pub(super) fn take_due(&mut self, dsize: Dsize<'_>) -> Result<Vec<(DdtKey, Logged)>> {
         let mut taken = Vec::new();
         for _ in 0..self.due() {
-            let Some((words, kept)) = self.flushing.entries.pop_first() else { break };
+            let Some((words, kept)) = self.flushing.pop_lowest() else { break };
             let (key, logged) = (DdtKey::from_words(words), kept.logged());
             self.count(&key, &logged.phys, false, dsize)?;
             taken.push((key, logged));
@@ -351,6 +359,7 @@ impl Log {
             }
             if self.is_time_to_swap(m.txg()) {
                 std::mem::swap(&mut self.active, &mut self.flushing);
+                self.active.order = None;
                 self.active.first_txg = m.txg();
                 self.active.write_header(m, 0).await?;
                 self.flushing.write_header(m, LOG_FLUSHING).await?;
@@ -388,6 +397,8 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
+    use ondisk::ddt::{DdtFlat, DdtSlot};
+
     use super::*;
 
     fn log(entries: u64) -> Log {
@@ -396,7 +407,7 @@ mod tests {
             let slot = DdtSlot { refcount: number, phys_birth: Txg(number + 1), ..DdtSlot::default() };
             let phys = DdtPhys::Flat(DdtFlat { slot, class_start: number });
             let logged = Logged { class: None, phys };
-            log.flushing.entries.insert([entries - number, 0, 0, 0, 0], Kept::of(&logged));
+            log.flushing.entries.insert([entries - number, 0, 0, 0, 0], Kept::of(&logged)).unwrap();
         }
         log
     }
@@ -440,18 +451,11 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_takes_128_bytes_with_its_key() {
-        assert_eq!(size_of::<Kept>() + DdtKey::SIZE, 128);
-        let logged = log(1).flushing.entries.first_entry().unwrap().get().logged();
-        assert_eq!(Kept::of(&logged).logged(), logged);
-    }
-
-    #[test]
     fn the_active_log_covers_the_flushing_one() {
         let mut log = log(3);
         let key = DdtKey::from_words([2, 0, 0, 0, 0]);
         let newer = Logged { class: Some(DdtClass::Unique), phys: DdtPhys::unused(PhysForm::Flat) };
-        log.active.entries.insert(key.words(), Kept::of(&newer));
+        log.active.entries.insert(key.words(), Kept::of(&newer)).unwrap();
         assert_eq!(log.find(&key), Some(newer));
         log.forget(&key, &|_| 0).unwrap();
         assert_ne!(log.find(&key), Some(newer));

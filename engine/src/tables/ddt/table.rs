@@ -22,17 +22,20 @@ use ondisk::features::Feature;
 use ondisk::pool_directory::{DDT_STATISTICS, DIRECTORY_OBJECT};
 use ondisk::zap::ZapFlags;
 
+use super::kept::{EntryMap, Words};
 use super::live::{Live, Origin, take_unreferenced};
 use super::log::{Log, Logged};
 use super::packed;
+use crate::Block;
 use crate::dmu::LiveObjset;
-use crate::dmu::zap::{Key, Value, edit, edit::NewZap, metadata_type};
+use crate::dmu::zap::edit::{self, Edit, NewZap};
+use crate::dmu::zap::{Key, Value, metadata_type};
 use crate::error::{Error, Result};
 use crate::mos::MosTask;
 
 /// Bytes in a block of a new ZAP of entries (`ddt_zap_default_bs`).
 const ZAP_BLOCK_BYTES: u32 = 32 << 10;
-/// Blocks that are freed side by side.
+/// Leaves that are read, and blocks that are freed, side by side.
 const AT_ONCE: usize = 32;
 
 /// The kind of a table.
@@ -74,8 +77,10 @@ pub(super) struct Table {
     /// By the numbers of classes.
     classes: [Option<Class>; 3],
     log: Option<Log>,
-    /// The entries of the group that is being written, by the words of their keys.
-    pub live: HashMap<[u64; DdtKey::WORDS], Live>,
+    /// The entries of the group that is being written.
+    pub live: EntryMap<Live>,
+    /// The bytes of blocks that are being written, by the words of keys and slot.
+    pub being_written: HashMap<(Words, usize), Block>,
 }
 
 /// The ZAPs in which an entry may be.
@@ -84,6 +89,9 @@ pub(super) struct Zaps {
     form: PhysForm,
     zaps: [Option<ObjectId>; 3],
 }
+
+/// What the ZAPs say of a key.
+pub(super) type Found = (DdtKey, Option<(DdtClass, DdtPhys)>);
 
 fn key_in_zap(key: &DdtKey) -> Key {
     Key::Words(key.words().to_vec())
@@ -94,20 +102,31 @@ fn name(name: &str) -> Key {
 }
 
 impl Zaps {
-    /// The stored entry of a key, and its class.
-    pub(super) async fn look_up(
-        self,
-        mos: &Arc<LiveObjset>,
-        key: &DdtKey,
-    ) -> Result<Option<(DdtClass, DdtPhys)>> {
+    /// Whether there is no ZAP.
+    pub(super) fn are_none(&self) -> bool {
+        self.zaps.iter().all(Option::is_none)
+    }
+
+    /// The stored entries of keys, which are sorted, with their classes. Each leaf is read once.
+    pub(super) async fn look_up(self, mos: &Arc<LiveObjset>, keys: Vec<DdtKey>) -> Result<Vec<Found>> {
+        let mut found = Vec::with_capacity(keys.len());
+        let mut left = keys;
         for (class, zap) in DdtClass::ALL.into_iter().zip(self.zaps) {
-            let Some(zap) = zap else { continue };
+            let Some(zap) = zap.filter(|_| !left.is_empty()) else { continue };
             let zap = mos.object(zap).await?;
-            if let Some(value) = edit::lookup(&zap, &key_in_zap(key)).await? {
-                return Ok(Some((class, packed::unpack(&value, self.form)?)));
+            let keys: Vec<Key> = left.iter().map(key_in_zap).collect();
+            let values = edit::lookup_many(&zap, &keys, AT_ONCE).await?;
+            let mut without = Vec::new();
+            for (key, value) in left.into_iter().zip(values) {
+                match value {
+                    Some(value) => found.push((key, Some((class, packed::unpack(&value, self.form)?)))),
+                    None => without.push(key),
+                }
             }
+            left = without;
         }
-        Ok(None)
+        found.extend(left.into_iter().map(|key| (key, None)));
+        Ok(found)
     }
 }
 
@@ -120,7 +139,8 @@ impl Table {
             directory: (!kind.is_fast).then_some(DIRECTORY_OBJECT),
             classes: [const { None }; 3],
             log: kind.is_logged.then(|| Log::new(kind.form)),
-            live: HashMap::new(),
+            live: EntryMap::default(),
+            being_written: HashMap::new(),
         }
     }
 
@@ -174,15 +194,59 @@ impl Table {
     }
 
     /// Makes an entry live that is in a log. False when it must be looked up in the ZAPs.
-    pub(super) fn find_in_memory(&mut self, key: &DdtKey) -> bool {
-        if self.live.contains_key(&key.words()) {
-            return true;
+    pub(super) fn find_in_memory(&mut self, key: &DdtKey) -> Result<bool> {
+        if self.live.contains(&key.words()) {
+            return Ok(true);
         }
         let Some(Logged { class, phys }) = self.log.as_ref().and_then(|log| log.find(key)) else {
-            return false;
+            return Ok(false);
         };
-        self.live.insert(key.words(), Live::found(phys, Origin::Logged, class));
-        true
+        self.live.insert(key.words(), Live::found(phys, Origin::Logged, class))?;
+        Ok(true)
+    }
+
+    /// Whether an entry is live or in a log, so that the ZAPs may not have its newest state.
+    pub(super) fn is_in_memory(&self, key: &DdtKey) -> bool {
+        self.live.contains(&key.words()) || self.log.as_ref().is_some_and(|log| log.find(key).is_some())
+    }
+
+    /// Removes stored entries of blocks with one reference, and leaves their blocks.
+    pub(super) async fn prune(&mut self, m: &MosTask, entries: &[(DdtKey, DdtPhys)]) -> Result<()> {
+        for (key, phys) in entries {
+            self.count_less(m, DdtClass::Unique, key, phys)?;
+        }
+        let edits: Vec<Edit> = entries.iter().map(|(key, _)| Edit::Remove(key_in_zap(key))).collect();
+        let zap = m.mos().object(self.class(DdtClass::Unique)?.zap).await?;
+        edit::edit_many(&zap, &m.tx, &edits).await
+    }
+
+    /// Makes an entry live as the ZAPs have it, if it is not live by now.
+    pub(super) fn make_live(&mut self, (key, found): Found) -> Result<()> {
+        if self.live.contains(&key.words()) {
+            return Ok(());
+        }
+        let live = match found {
+            Some((class, phys)) => Live::found(phys, Origin::Stored(class), Some(class)),
+            None => Live::new(self.kind.form),
+        };
+        self.live.insert(key.words(), live)
+    }
+
+    /// The checksum function of its blocks.
+    pub(super) fn checksum(&self) -> ChecksumType {
+        self.checksum
+    }
+
+    /// The words of the keys of all entries in logs.
+    pub(super) fn logged_keys(&self) -> impl Iterator<Item = &Words> {
+        self.log.iter().flat_map(Log::keys)
+    }
+
+    /// About as many entries as it has.
+    pub(super) fn entries(&self) -> u64 {
+        let stored = self.classes.iter().flatten().map(|class| class.histogram.total().blocks);
+        let logged = self.log.as_ref().map_or(0, |log| log.len() as u64);
+        stored.fold(logged, u64::saturating_add)
     }
 
     /// Where entries are looked up that are not in memory.
@@ -193,6 +257,7 @@ impl Table {
 
     /// Ends the lives of all entries. Those that changed, in the order of keys.
     pub(super) fn take_changes(&mut self) -> Vec<(DdtKey, Live)> {
+        self.being_written = HashMap::new();
         let changed = self.live.drain().filter(|(_, live)| live.is_changed());
         let mut changed: Vec<_> = changed.map(|(words, live)| (DdtKey::from_words(words), live)).collect();
         changed.sort_unstable_by_key(|(key, _)| key.words());
@@ -237,30 +302,33 @@ impl Table {
         changes: Vec<(DdtKey, Live)>,
     ) -> Result<bool> {
         let mut free = Vec::new();
-        let mut records = Vec::new();
+        let mut to_log = Vec::new();
+        let mut to_store = Vec::new();
         let now = m.now();
         let dsize = |dva: &Dva| m.allocator().deflated(dva);
-        for (key, mut live) in changes {
+        for (key, live) in changes {
             if let Origin::Stored(class) = live.origin {
-                self.count_less(m, class, &key, &live.before)?;
+                self.count_less(m, class, &key, &live.before())?;
             }
-            self.take_free(&key, &mut live.phys, &mut free)?;
-            live.phys.set_class_start(now);
+            let mut phys = live.phys();
+            self.take_free(&key, &mut phys, &mut free)?;
+            phys.set_class_start(now);
             let Some(log) = &mut self.log else {
-                self.store(m, statistics, &key, live.class, &live.phys).await?;
+                to_store.push((key, Logged { class: live.class, phys }));
                 continue;
             };
             log.forget(&key, &dsize)?;
-            if live.origin != Origin::New || !live.phys.is_unused() {
-                records.push(DdtLogRecord { class: live.class, key, phys: live.phys });
+            if live.origin != Origin::New || !phys.is_unused() {
+                to_log.push(DdtLogRecord { class: live.class, key, phys });
             }
         }
-        if !records.is_empty() {
+        if !to_log.is_empty() {
             let place = (self.own_directory(m).await?, self.checksum);
             if let Some(log) = &mut self.log {
-                log.append(m, place, &records, &dsize).await?;
+                log.append(m, place, &to_log, &dsize).await?;
             }
         }
+        self.store_all(m, statistics, to_store).await?;
         self.flush(m, statistics, &mut free).await?;
         let freed = stream::iter(free).map(|bp| async move { m.writer().free(m.txg(), &bp).await });
         freed.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
@@ -278,54 +346,61 @@ impl Table {
     /// Moves a share of the flushing log into the ZAPs.
     async fn flush(&mut self, m: &MosTask, statistics: ObjectId, free: &mut Vec<Blkptr>) -> Result<()> {
         let dsize = |dva: &Dva| m.allocator().deflated(dva);
-        let due = match &mut self.log {
+        let mut due = match &mut self.log {
             Some(log) => log.take_due(&dsize)?,
             None => return Ok(()),
         };
         let last = due.last().map(|(key, _)| *key);
-        for (key, Logged { class, mut phys }) in due {
-            self.take_free(&key, &mut phys, free)?;
-            self.store(m, statistics, &key, class, &phys).await?;
+        for (key, logged) in &mut due {
+            self.take_free(key, &mut logged.phys, free)?;
         }
+        self.store_all(m, statistics, due).await?;
         match &mut self.log {
             Some(log) => log.flushed(m, last).await,
             None => Ok(()),
         }
     }
 
-    /// Brings an entry into the ZAP of its class, and out of that of `old`. One without references goes.
-    async fn store(
+    /// Brings entries, in the order of keys, into the ZAPs of their classes, and out of those where they
+    /// were. Those without references go.
+    async fn store_all(
         &mut self,
         m: &MosTask,
         statistics: ObjectId,
-        key: &DdtKey,
-        old: Option<DdtClass>,
-        phys: &DdtPhys,
+        entries: Vec<(DdtKey, Logged)>,
     ) -> Result<()> {
-        let references = phys.total_refcount();
-        let new = (references > 0).then(|| DdtClass::of_references(references));
-        if let Some(old) = old.filter(|old| Some(*old) != new) {
-            let class = self.class(old)?;
-            let zap = m.mos().object(class.zap).await?;
-            if !edit::remove(&zap, &m.tx, &key_in_zap(key)).await? {
-                return Err(zap.corrupt("lacks an entry that should be in it"));
+        let mut edits: [Vec<Edit>; 3] = Default::default();
+        for (key, Logged { class: old, phys }) in entries {
+            let references = phys.total_refcount();
+            let new = (references > 0).then(|| DdtClass::of_references(references));
+            let key_in_zap = key_in_zap(&key);
+            if let Some(old) = old.filter(|old| Some(*old) != new)
+                && let Some(edits) = edits.get_mut(old as usize)
+            {
+                edits.push(Edit::Remove(key_in_zap.clone()));
+            }
+            let Some(new) = new else { continue };
+            if self.class(new).is_err() {
+                self.create_class(m, statistics, new).await?;
+            }
+            let value = packed::pack(&phys);
+            if let Some(edits) = edits.get_mut(new as usize) {
+                edits.push(match old == Some(new) {
+                    true => Edit::Set(key_in_zap, value),
+                    false => Edit::Insert(key_in_zap, value),
+                });
+            }
+            let entry = self.entry_statistics(m, &key, &phys)?;
+            let class = self.class(new)?;
+            class.histogram.add_entry(&entry);
+            class.is_changed = true;
+        }
+        for (class, edits) in DdtClass::ALL.into_iter().zip(edits) {
+            if !edits.is_empty() {
+                let zap = m.mos().object(self.class(class)?.zap).await?;
+                edit::edit_many(&zap, &m.tx, &edits).await?;
             }
         }
-        let Some(new) = new else { return Ok(()) };
-        if self.class(new).is_err() {
-            self.create_class(m, statistics, new).await?;
-        }
-        let zap = m.mos().object(self.class(new)?.zap).await?;
-        let (key_in_zap, value) = (key_in_zap(key), packed::pack(phys));
-        if old == Some(new) {
-            edit::set(&zap, &m.tx, &key_in_zap, &value).await?;
-        } else if !edit::insert(&zap, &m.tx, &key_in_zap, &value).await? {
-            return Err(zap.corrupt("has an entry that should not be in it"));
-        }
-        let entry = self.entry_statistics(m, key, phys)?;
-        let class = self.class(new)?;
-        class.histogram.add_entry(&entry);
-        class.is_changed = true;
         Ok(())
     }
 

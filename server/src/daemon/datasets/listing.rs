@@ -436,7 +436,10 @@ async fn read_pool_entry(
             suspended,
             read_only: open.live().is_none(),
         };
-        let set = PoolProperties::load(&dsl, &environment).await?;
+        let mut set = PoolProperties::load(&dsl, &environment).await?;
+        if request.properties.iter().any(|name| name == "dedupcached") {
+            set.add_cached_tables(&dsl).await?;
+        }
         for name in &request.properties {
             if name == "all" {
                 let shown = set.all(HUMAN).into_iter();

@@ -5,11 +5,12 @@ use std::future::Future;
 use std::ops::{Deref, Range};
 
 use device::IoBuf;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use ondisk::ByteOrder;
 use ondisk::zap::{FatHeader, MicroZap, ZapFlags, ZapKind};
 
 use super::fat::Fat;
-use super::{NewZap, check, micro};
+use super::{Edit, NewZap, check, micro};
 use crate::Block;
 use crate::dmu::OrderedBlock;
 use crate::dmu::zap::normalize::NameRules;
@@ -191,6 +192,76 @@ pub(super) async fn count(source: &impl Source) -> Result<u64> {
             Ok(micro.entries().count() as u64)
         }
     }
+}
+
+/// The values under many keys, in their order. Each leaf is read once, `at_once` leaves side by side.
+pub(super) async fn lookup_many(
+    source: &impl Source,
+    keys: &[Key],
+    at_once: usize,
+) -> Result<Vec<Option<Value>>> {
+    let draft = Draft::new(source);
+    let mut values = vec![None; keys.len()];
+    let Some(fat) = draft.kind().await? else {
+        for (key, value) in keys.iter().zip(&mut values) {
+            *value = micro::lookup(&draft, key).await?;
+        }
+        return Ok(values);
+    };
+    let leaves = fat.leaves_of(&draft, keys).await?;
+    let (fat, draft) = (&fat, &draft);
+    let found = stream::iter(leaves).map(|(leaf, of_leaf)| fat.lookup_in(draft, leaf, of_leaf, keys));
+    let found: Vec<_> = found.buffer_unordered(at_once).try_collect().await?;
+    for (number, found) in found.into_iter().flatten() {
+        if let Some(value) = values.get_mut(number) {
+            *value = found;
+        }
+    }
+    Ok(values)
+}
+
+/// Makes some of many changes at once: the number of those that were made, from the first one on, and what
+/// changes in the object. Each leaf among them is copied and written once.
+///
+/// # Errors
+/// An entry is there that is to be new, or is not there that is to be removed. Nothing is changed then.
+pub(super) async fn edit_many(
+    source: &impl Source,
+    edits: &[Edit],
+    most_blocks: usize,
+) -> Result<(usize, Changes)> {
+    let mut draft = Draft::new(source);
+    let mut fat = match draft.kind().await? {
+        Some(fat) => fat,
+        None => micro::upgrade(&mut draft).await?,
+    };
+    let mut done = 0;
+    for edit in edits {
+        // A block that becomes a hole must not be used again before it is one.
+        if draft.changed.len() >= most_blocks || !draft.freed.is_empty() {
+            break;
+        }
+        let is_as_it_should = match edit {
+            Edit::Insert(key, value) => {
+                check(source, key, value)?;
+                fat.put(&mut draft, key, value, None, false).await?
+            }
+            Edit::Set(key, value) => {
+                check(source, key, value)?;
+                fat.put(&mut draft, key, value, None, true).await?
+            }
+            Edit::Remove(key) => fat.remove(&mut draft, key).await?,
+        };
+        if !is_as_it_should {
+            let what = match edit {
+                Edit::Remove(_) => "lacks an entry that should be in it",
+                _ => "has an entry that should not be in it",
+            };
+            return Err(draft.corrupt(what));
+        }
+        done += 1;
+    }
+    Ok((done, draft.finish()))
 }
 
 /// Adds an entry, or changes it if `replace`. `None` when it exists and must stay.

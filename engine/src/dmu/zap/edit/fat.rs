@@ -10,6 +10,8 @@
 //! The table never uses all bits of the hash. More names of equal hash than one leaf can hold are refused,
 //! before the table grows in vain.
 
+use std::collections::BTreeMap;
+
 use ondisk::zap::{FatHeader, Leaf, LeafKey, LeafMut, LeafValue, PointerPlace, PointerTable, ZapFlags};
 use ondisk::{BlockId, ByteOrder};
 
@@ -92,6 +94,52 @@ impl Fat {
         found.map_err(|error| draft.corrupt(error))
     }
 
+    /// The leaves of keys: of each, its block, and the numbers and hashes of its keys.
+    pub(super) async fn leaves_of<S: Source>(
+        &self,
+        draft: &Draft<'_, S>,
+        keys: &[Key],
+    ) -> Result<BTreeMap<u64, Vec<(usize, u64)>>> {
+        let mut leaves: BTreeMap<u64, Vec<(usize, u64)>> = BTreeMap::new();
+        let mut table: Option<(BlockId, Peek<'_>)> = None;
+        for (number, key) in keys.iter().enumerate() {
+            let hash = self.hash(draft, key)?;
+            let place = self.header.pointer(hash);
+            let block = match table.take_if(|(id, _)| *id == place.block) {
+                Some((_, block)) => block,
+                None => draft.peek(place.block.0).await?,
+            };
+            let leaf = self.header.leaf_at(&block, place).map_err(|error| draft.corrupt(error))?;
+            leaves.entry(leaf.0).or_default().push((number, hash));
+            table = Some((place.block, block));
+        }
+        Ok(leaves)
+    }
+
+    /// The values under keys of one leaf, with the numbers of the keys.
+    pub(super) async fn lookup_in<S: Source>(
+        &self,
+        draft: &Draft<'_, S>,
+        id: u64,
+        of_leaf: Vec<(usize, u64)>,
+        keys: &[Key],
+    ) -> Result<Vec<(usize, Option<Value>)>> {
+        let block = draft.peek(id).await?;
+        let leaf = Leaf::parse(&block, ORDER).map_err(|error| draft.corrupt(error))?;
+        let mut found = Vec::with_capacity(of_leaf.len());
+        for (number, hash) in of_leaf {
+            self.check_leaf(draft, (id, &leaf), hash)?;
+            let entry = match keys.get(number) {
+                Some(Key::Name(name)) => leaf.lookup(hash, name),
+                Some(Key::Words(words)) => leaf.lookup_words(hash, words),
+                None => Ok(None),
+            };
+            let value = entry.and_then(|entry| entry.map(|entry| entry.value()).transpose());
+            found.push((number, value.map_err(|error| draft.corrupt(error))?));
+        }
+        Ok(found)
+    }
+
     /// Adds an entry, or changes it if `replace`. Returns false when it exists and must stay.
     pub(super) async fn put<S: Source>(
         &mut self,
@@ -171,11 +219,22 @@ impl Fat {
         let id = self.pointer(draft, self.header.pointer(hash)).await?;
         let block = draft.peek(id).await?;
         let leaf = Leaf::parse(&block, ORDER).map_err(|error| draft.corrupt(error))?;
+        self.check_leaf(draft, (id, &leaf), hash)?;
+        Ok((id, block))
+    }
+
+    /// Refuses a leaf that is not that of a hash.
+    fn check_leaf<S: Source>(
+        &self,
+        draft: &Draft<'_, S>,
+        (id, leaf): (u64, &Leaf<'_>),
+        hash: u64,
+    ) -> Result<()> {
         let prefix = hash.checked_shr(64 - leaf.prefix_len).unwrap_or(0);
         if leaf.prefix_len > self.header.table.shift || leaf.prefix != prefix {
             return Err(draft.corrupt(format!("block {id} is not the leaf for hash {hash:#018x}")));
         }
-        Ok((id, block))
+        Ok(())
     }
 
     async fn pointer<S: Source>(&self, draft: &Draft<'_, S>, place: PointerPlace) -> Result<u64> {

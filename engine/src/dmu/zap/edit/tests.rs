@@ -487,3 +487,67 @@ fn a_table_that_openzfs_left_half_grown_is_finished() {
     assert_eq!(blocks.header().unwrap().table.blocks, 4);
     assert_eq!(blocks.verify().len() as u64, count);
 }
+
+/// Batches of changes against a map, sorted by key and not, in tables whose keys are hashes and in others.
+#[test]
+fn many_changes_at_once_do_what_they_do_one_by_one() {
+    use crate::env::{Env, Seeded};
+
+    for (flags, is_sorted) in [
+        (ZapFlags::HASH64.0 | ZapFlags::UINT64_KEY.0 | ZapFlags::PRE_HASHED_KEY.0, true),
+        (ZapFlags::HASH64.0 | ZapFlags::UINT64_KEY.0, false),
+    ] {
+        let mut blocks = Blocks::new(NewZap { flags, micro_block_bytes: 4096, ..new_zap() });
+        let (mut model, dice) = (BTreeMap::new(), Seeded::new(7));
+        let key = |number: u64| Key::Words(vec![Seeded::new(number).random(), number]);
+        let mut largest = 0;
+        for round in 0..150u64 {
+            let mut numbers: Vec<u64> = (0..1 + dice.random() % 150).map(|_| dice.random() % 1500).collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            // It grows at first, and becomes empty at last.
+            let removes_of_8 = if round < 60 { 2 } else { 7 };
+            let mut edits: Vec<Edit> = numbers
+                .into_iter()
+                .map(key)
+                .filter_map(|key| {
+                    let value = Value::U8(vec![round as u8; (dice.random() % 80) as usize]);
+                    let removes = dice.random() % 8 < removes_of_8;
+                    match model.contains_key(&key) {
+                        true if removes => Some(Edit::Remove(key)),
+                        true => Some(Edit::Set(key, value)),
+                        false => (round < 60).then(|| Edit::Insert(key, value)),
+                    }
+                })
+                .collect();
+            if is_sorted {
+                edits.sort_by(|one, other| one.key().cmp(other.key()));
+            }
+            let mut left = edits.as_slice();
+            while !left.is_empty() {
+                let (done, changes) = block_on(draft::edit_many(&blocks, left, 12)).unwrap();
+                assert!(done > 0);
+                blocks.apply(changes);
+                left = &left[done..];
+            }
+            for edit in edits {
+                match edit {
+                    Edit::Insert(key, value) | Edit::Set(key, value) => drop(model.insert(key, value)),
+                    Edit::Remove(key) => drop(model.remove(&key)),
+                }
+            }
+            assert!(blocks.verify() == model, "round {round}");
+            largest = largest.max(model.len());
+            let keys: Vec<Key> = (0..1500).map(key).collect();
+            let found = block_on(draft::lookup_many(&blocks, &keys, 3)).unwrap();
+            assert!(found.iter().zip(&keys).all(|(value, key)| value.as_ref() == model.get(key)));
+            // What contradicts the ZAP changes nothing.
+            let (there, not_there) = (model.keys().next().cloned(), key(5000));
+            let wrong = [there.map(|key| Edit::Insert(key, number(1))), Some(Edit::Remove(not_there))];
+            for wrong in wrong.into_iter().flatten() {
+                assert!(block_on(draft::edit_many(&blocks, &[wrong], 12)).is_err());
+            }
+        }
+        assert!(largest > 500 && model.len() < 400, "{largest} {}", model.len());
+    }
+}

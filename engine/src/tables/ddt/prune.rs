@@ -1,0 +1,176 @@
+//! Pruning: entries of old blocks with one reference are removed, so that a table fits into memory.
+//!
+//! A block whose entry was removed is an ordinary block, though its pointers still say that it is
+//! deduplicated ([`super`]). What is written later with the same contents gets an entry of its own.
+//!
+//! # What is left alone
+//! - An entry that is live: the group that is being written refers to it, or gives it up, or may still do
+//!   so. Its change is based on what the ZAP says.
+//! - An entry in a log: its newest state is not in the ZAP.
+//! - Entries of traditional tables. Versions of OpenZFS that write these take a missing entry for damage.
+//!
+//! Statistics change with each entry that goes. A prune takes a bounded number of entries in each group.
+//!
+//! Source of the facts: OpenZFS 2.4 `ddt.c` (`ddt_prune_unique_entries`, `prune_candidates_sync`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ondisk::ddt::{DdtClass, DdtKey, DdtPhys, PhysForm};
+
+use super::Ddt;
+use super::stored::{Place, mos_of};
+use crate::Pool;
+use crate::error::Result;
+use crate::mos::MosTask;
+
+/// Entries that are looked at in one group.
+const AT_ONCE: usize = 4096;
+/// Entries that are looked at between two waits.
+const KEYS: usize = 16 << 10;
+/// Most different times that are told apart.
+const MOST_TIMES: usize = 4096;
+const SECONDS_OF_DAY: u64 = 24 * 60 * 60;
+
+/// Which entries of blocks with one reference are to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prune {
+    /// Those that are older than so many days.
+    OlderThanDays(u64),
+    /// So many percent of them, the oldest first.
+    Percent(u64),
+}
+
+/// A prune that is under way.
+#[derive(Debug)]
+pub(crate) struct Pruning {
+    place: Place,
+    /// Entries go that are no younger than this, in seconds since 1970.
+    until: u64,
+    /// No more go than these.
+    left: u64,
+    /// Those that went.
+    pub pruned: u64,
+}
+
+/// When entries entered their class, with a number for each time. Times that are near each other become one
+/// when there are too many.
+#[derive(Debug, Default)]
+struct Times {
+    shift: u32,
+    count_by_time: BTreeMap<u64, u64>,
+    total: u64,
+}
+
+impl Times {
+    fn add(&mut self, seconds: u64) {
+        *self.count_by_time.entry(seconds >> self.shift).or_default() += 1;
+        self.total += 1;
+        while self.count_by_time.len() > MOST_TIMES {
+            self.shift += 1;
+            for (time, count) in std::mem::take(&mut self.count_by_time) {
+                *self.count_by_time.entry(time >> 1).or_default() += count;
+            }
+        }
+    }
+
+    /// The time up to which there are at least `wanted`.
+    fn until(&self, wanted: u64) -> u64 {
+        let mut sum = 0;
+        let found = self.count_by_time.iter().find(|(_, count)| {
+            sum += **count;
+            sum >= wanted
+        });
+        found.map_or(u64::MAX, |(time, _)| (*time << self.shift) | ((1 << self.shift) - 1))
+    }
+}
+
+/// When an entry of a block with one reference entered its class; none of other entries.
+fn since(phys: &DdtPhys) -> Option<u64> {
+    match phys {
+        DdtPhys::Flat(flat) if flat.slot.is_used() && flat.slot.refcount == 1 => Some(flat.class_start),
+        _ => None,
+    }
+}
+
+impl Pruning {
+    /// A prune of a pool, as of this state and time in seconds since 1970.
+    pub(crate) async fn begin(prune: Prune, view: &Arc<Pool>, now: u64) -> Result<Self> {
+        let (until, left) = match prune {
+            Prune::OlderThanDays(days) => (now.saturating_sub(days.saturating_mul(SECONDS_OF_DAY)), u64::MAX),
+            Prune::Percent(percent) => {
+                let times = times(view).await?;
+                let wanted = u128::from(times.total) * u128::from(percent.min(100)) / 100;
+                let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
+                (times.until(wanted), wanted)
+            }
+        };
+        Ok(Self { place: Place::default(), until, left, pruned: 0 })
+    }
+}
+
+async fn times(view: &Arc<Pool>) -> Result<Times> {
+    let mos = mos_of(view).await?;
+    let (mut times, mut place) = (Times::default(), Place::default());
+    while let Some(part) = place.part(&mos).await? {
+        if part.class != DdtClass::Unique || part.form != PhysForm::Flat {
+            place = part.after();
+            continue;
+        }
+        let (entries, next) = part.entries(KEYS).await?;
+        entries.iter().filter_map(|(_, phys)| since(phys)).for_each(|seconds| times.add(seconds));
+        place = next;
+    }
+    Ok(times)
+}
+
+impl Ddt {
+    /// Goes on with a prune. False when it is over.
+    pub(crate) async fn prune_some(&self, m: &MosTask, pruning: &mut Pruning) -> Result<bool> {
+        if pruning.left == 0 {
+            return Ok(false);
+        }
+        let Some(part) = pruning.place.part(&m.mos().view()).await? else { return Ok(false) };
+        if part.class != DdtClass::Unique || part.form != PhysForm::Flat {
+            pruning.place = part.after();
+            return Ok(true);
+        }
+        let (entries, next) = part.entries(AT_ONCE).await?;
+        pruning.place = next;
+        let raw = part.checksum.raw();
+        // Only the sync looks at tables, and this is the sync.
+        let Some(mut table) = self.tables().remove(&raw) else { return Ok(true) };
+        let is_old = |(_, phys): &(DdtKey, DdtPhys)| since(phys).is_some_and(|since| since <= pruning.until);
+        let old = entries.into_iter().filter(is_old).filter(|(key, _)| !table.is_in_memory(key));
+        let most = usize::try_from(pruning.left).unwrap_or(usize::MAX);
+        let old: Vec<(DdtKey, DdtPhys)> = old.take(most).collect();
+        let pruned = table.prune(m, &old).await;
+        self.tables().insert(raw, table);
+        pruned?;
+        pruning.pruned += old.len() as u64;
+        pruning.left -= old.len() as u64;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_part_of_entries_is_found_by_their_times() {
+        let mut times = Times::default();
+        assert_eq!(times.until(0), u64::MAX);
+        for seconds in [50, 10, 20, 20, 40, 30, 60, 70, 80, 90] {
+            times.add(seconds);
+        }
+        for (wanted, until) in [(0, 10), (1, 10), (2, 20), (3, 20), (4, 30), (10, 90), (11, u64::MAX)] {
+            assert_eq!(times.until(wanted), until, "{wanted}");
+        }
+        let mut times = Times::default();
+        (0..100_000).for_each(|seconds| times.add(1_700_000_000 + seconds));
+        assert!(times.count_by_time.len() <= MOST_TIMES);
+        let until = times.until(25_000) - 1_700_000_000;
+        assert!((24_999..25_100).contains(&until), "{until}");
+    }
+}

@@ -32,10 +32,10 @@ pub use changes::{Announcer, Changes};
 pub use gathered::Gathered;
 pub use layers::{BlockOperation, BlockRequest, Layer, Layered};
 pub use limits::{Limits, MOST_SHARED_BYTES, OWN_BYTES, SharedMemory};
-pub(crate) use limits::{Loan, Place, Resources};
+pub(crate) use limits::{Loan, Resources, Seat};
 pub(crate) use newcomers::{Newcomer, Newcomers, accepted};
 pub use shares::{Caller, Percent, Protocol, SectorBytes, Share, Shares};
-pub use under_way::{Asked, Entry, Pending, SLOW, UnderWay};
+pub use under_way::{Asked, ListedRequest, Pending, SLOW, UnderWay};
 
 /// The exports that a protocol serves, by name.
 pub trait Exports: Send + Sync + 'static {

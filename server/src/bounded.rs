@@ -1,4 +1,4 @@
-//! A connection of a client that is not trusted: it has an end, and a place among few.
+//! A connection of a client that is not trusted: it has an end, and a seat among few.
 
 use std::io;
 use std::pin::Pin;
@@ -10,19 +10,19 @@ use tokio::time::Sleep;
 
 use crate::caller::Connection;
 
-/// A connection that lasts no longer than its deadline. It keeps its place until it is dropped.
+/// A connection that lasts no longer than its deadline. It keeps its seat until it is dropped.
 #[derive(Debug)]
 pub struct Bounded<S, P> {
     stream: S,
     deadline: Pin<Box<Sleep>>,
     lasting: Option<Connection>,
-    _place: P,
+    _seat: P,
 }
 
 impl<S, P> Bounded<S, P> {
-    /// A connection in a place, which ends after `patience`.
-    pub(crate) fn new(stream: S, patience: Duration, place: P) -> Self {
-        Self { stream, deadline: Box::pin(tokio::time::sleep(patience)), lasting: None, _place: place }
+    /// A connection in a seat, which ends after `patience`.
+    pub(crate) fn new(stream: S, patience: Duration, seat: P) -> Self {
+        Self { stream, deadline: Box::pin(tokio::time::sleep(patience)), lasting: None, _seat: seat }
     }
 
     /// The same, without an end once it is said that it may last.

@@ -88,7 +88,7 @@ mod writeback;
 mod xattrs;
 
 pub use detached_mount::{DetachedMount, clone_mount_tree, move_mount};
-pub use elsewhere::{Elsewhere, Place};
+pub use elsewhere::{Elsewhere, OtherMount};
 pub use flags::{REWRITE_KEEPS_BIRTHS, ZFS_IOC_REWRITE};
 pub use holders::Holders;
 pub use mountpoint::{Table, answers, clear_stale, clear_stale_of, dead_mounts, device_at};
@@ -182,7 +182,7 @@ pub enum MountError {
         /// Where it is or was mounted.
         at: PathBuf,
         /// Another mount of it, where one was found.
-        by: Option<Box<Place>>,
+        by: Option<Box<OtherMount>>,
     },
     /// Requests are under way that do not end.
     #[error("requests of the filesystem at {} do not finish", at.display())]
@@ -200,7 +200,7 @@ pub enum MountError {
     },
 }
 
-fn used_by(by: Option<&Place>) -> String {
+fn used_by(by: Option<&OtherMount>) -> String {
     match by {
         Some(place) => place.to_string(),
         None => {
@@ -578,7 +578,7 @@ impl FuseMount {
             let is_elsewhere = || match before {
                 Some(all) => {
                     all.staying(&place).is_some()
-                        || all.apart_from(&place).into_iter().any(Place::is_still_there)
+                        || all.apart_from(&place).into_iter().any(OtherMount::is_still_there)
                 }
                 None => Elsewhere::read().is_ok_and(|all| all.has(place.device())),
             };
@@ -624,7 +624,7 @@ impl FuseMount {
     }
 
     /// The error about another mount of it, or open files.
-    pub fn busy_elsewhere(&self, by: Option<Place>) -> MountError {
+    pub fn busy_elsewhere(&self, by: Option<OtherMount>) -> MountError {
         MountError::BusyElsewhere {
             dataset: self.dataset.clone(),
             at: self.mountpoint(),

@@ -131,7 +131,7 @@ pub async fn serve_tcp<X: Exports>(
                 let mut stream = TcpStream::from_std(stream?)?;
                 // An answer must not wait for the next one to fill a packet.
                 stream.set_nodelay(true)?;
-                // An initiator whose machine is gone gives its place back, some hours later.
+                // An initiator whose machine is gone gives its seat back, some hours later.
                 SockRef::from(&stream).set_keepalive(true)?;
                 let address = stream.local_addr()?;
                 let address = SocketAddr::new(address.ip().to_canonical(), address.port());

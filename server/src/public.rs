@@ -83,7 +83,7 @@ impl Users {
     ///
     /// # Errors
     /// Why it is refused, for the user.
-    fn admit(self: &Arc<Self>, user: u32) -> Result<Place, ApiError> {
+    fn admit(self: &Arc<Self>, user: u32) -> Result<UserSeat, ApiError> {
         let mut counts = self.0.lock().ignore_poison();
         let (all, own) = (counts.values().sum::<usize>(), counts.get(&user).copied().unwrap_or(0));
         if own >= MAX_OF_USER {
@@ -98,18 +98,18 @@ impl Users {
             )));
         }
         counts.insert(user, own + 1);
-        Ok(Place { users: Arc::clone(self), user })
+        Ok(UserSeat { users: Arc::clone(self), user })
     }
 }
 
 /// One connection of a user.
 #[derive(Debug)]
-pub struct Place {
+pub struct UserSeat {
     users: Arc<Users>,
     user: u32,
 }
 
-impl Drop for Place {
+impl Drop for UserSeat {
     fn drop(&mut self) {
         let mut counts = self.users.0.lock().ignore_poison();
         if let Some(count) = counts.get_mut(&self.user) {
@@ -122,7 +122,7 @@ impl Drop for Place {
 }
 
 impl Listener for PublicSocket {
-    type Io = Bounded<UnixStream, Place>;
+    type Io = Bounded<UnixStream, UserSeat>;
     type Addr = Caller;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
@@ -131,17 +131,17 @@ impl Listener for PublicSocket {
                 Ok((stream, _)) => {
                     let Ok(caller) = Caller::of(&stream) else { continue };
                     let error = match self.users.admit(caller.uid) {
-                        Ok(place) => {
+                        Ok(seat) => {
                             let lasting = caller.connection.clone();
-                            return (Bounded::new(stream, DEADLINE, place).unless(lasting), caller);
+                            return (Bounded::new(stream, DEADLINE, seat).unless(lasting), caller);
                         }
                         Err(error) => error,
                     };
                     tracing::debug!(user = caller.uid, %error, "a connection of a user is refused");
                     // Beyond these it is closed without a word.
-                    if let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() {
+                    if let Ok(seat) = Arc::clone(&self.refusals).try_acquire_owned() {
                         tokio::spawn(async move {
-                            let _place = place;
+                            let _seat = seat;
                             let _ = tokio::time::timeout(REFUSAL_LIMIT, refuse(stream, &error)).await;
                         });
                     }
@@ -211,13 +211,13 @@ mod tests {
     #[test]
     fn a_user_has_few_connections_and_leaves_room_for_others() {
         let users = Arc::<Users>::default();
-        let mut places: Vec<Place> = std::iter::from_fn(|| users.admit(7).ok()).collect();
-        assert_eq!(places.len(), MAX_OF_USER);
+        let mut seats: Vec<UserSeat> = std::iter::from_fn(|| users.admit(7).ok()).collect();
+        assert_eq!(seats.len(), MAX_OF_USER);
         assert!(users.admit(8).is_ok());
-        places.pop();
+        seats.pop();
         assert!(users.admit(7).is_ok());
-        let all: Vec<Place> = (100..1000).flat_map(|user| users.admit(user)).collect();
-        assert_eq!(all.len() + places.len(), MAX_CONNECTIONS);
+        let all: Vec<UserSeat> = (100..1000).flat_map(|user| users.admit(user)).collect();
+        assert_eq!(all.len() + seats.len(), MAX_CONNECTIONS);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::Result;
 use engine::properties::format::nicenum;
 use serde_json::{Map, Value};
-use server::api::{GetIoStats, Listed, PoolIo, Transfers, UnderWay, VdevClass, VdevNode};
+use server::api::{ActiveTransfers, GetIoStats, Listed, PoolIo, Transfers, VdevClass, VdevNode};
 
 use super::repeat::{Repeat, TimeStamp};
 use super::scripts::{Said, Scripts};
@@ -551,8 +551,8 @@ fn total(transfers: &Transfers) -> &Vec<u64> {
 /// Pending and active operations in each of [`QUEUES`]. Only writes of groups wait for others. There is
 /// neither an asynchronous read nor a rebuild: what is read ahead is read as what is wanted, and a resilver
 /// is a sweep.
-fn queues(under_way: &UnderWay) -> [(u64, u64); 7] {
-    let UnderWay { sync_read, sync_write, async_write, scrub, trim, async_write_pending } = *under_way;
+fn queues(under_way: &ActiveTransfers) -> [(u64, u64); 7] {
+    let ActiveTransfers { sync_read, sync_write, async_write, scrub, trim, async_write_pending } = *under_way;
     let writes = (async_write_pending, async_write);
     [(0, sync_read), (0, sync_write), (0, 0), writes, (0, scrub), (0, trim), (0, 0)]
 }
@@ -566,7 +566,7 @@ mod tests {
 
     #[test]
     fn transfers_are_active_in_the_columns_of_what_they_are_for() {
-        let under_way = UnderWay {
+        let under_way = ActiveTransfers {
             sync_read: 1,
             sync_write: 2,
             async_write: 3,

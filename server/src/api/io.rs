@@ -90,7 +90,7 @@ pub struct VdevIo {
     /// Ranges given up.
     pub trim: Transfers,
     /// Transfers under way.
-    pub under_way: UnderWay,
+    pub under_way: ActiveTransfers,
     /// What writes of groups waited for before they went to the device, and which were joined of several.
     #[serde(default)]
     pub async_queue: Queued,
@@ -112,7 +112,7 @@ pub struct Queued {
 /// How many transfers are under way, by what they are for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct UnderWay {
+pub struct ActiveTransfers {
     /// Reads of blocks.
     pub sync_read: u64,
     /// Writes that are to be durable at once.

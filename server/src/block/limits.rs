@@ -1,13 +1,13 @@
-//! What the clients of one socket may use together: places and time; and memory, which all sockets share.
+//! What the clients of one socket may use together: seats and time; and memory, which all sockets share.
 //!
 //! # The idea
 //! A hostile client must not affect other clients. So everything that clients make the server keep is
 //! bounded, and scarce resources go back to clients that use them:
 //!
-//! - *Newcomers*, which have not chosen an export yet, have places of their own. When these are taken, the
+//! - *Newcomers*, which have not chosen an export yet, have seats of their own. When these are taken, the
 //!   oldest newcomer is disconnected, after a minimum time: ten thousand connections that stay silent delay
-//!   an honest client by that time, and take no place from clients that are served.
-//! - *Clients* with an export have a fixed number of places. A client beyond that gets an error.
+//!   an honest client by that time, and take no seat from clients that are served.
+//! - *Clients* with an export have a fixed number of seats. A client beyond that gets an error.
 //! - *Memory* for requests under way (reads whose reply was not taken yet, writes whose bytes are arriving):
 //!   each client has [`OWN_BYTES`] of its own. For more it takes a [`Loan`] from the memory that all share
 //!   ([`SharedMemory`]) before it takes a buffer, and waits when that is used up. A request that needs more
@@ -119,28 +119,28 @@ impl Default for Limits {
     }
 }
 
-/// The places of one socket.
+/// The seats of one socket.
 #[derive(Debug)]
 pub(crate) struct Resources {
     pub limits: Limits,
-    places: Arc<Semaphore>,
+    seats: Arc<Semaphore>,
 }
 
 impl Resources {
     pub fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self { places: Arc::new(Semaphore::new(limits.clients)), limits })
+        Arc::new(Self { seats: Arc::new(Semaphore::new(limits.clients)), limits })
     }
 
-    /// A place for a client that chose an export, if there is one.
-    pub fn place(self: &Arc<Self>) -> Option<Place> {
-        let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
-        Some(Place { resources: Arc::clone(self), _permit: permit })
+    /// A seat for a client that chose an export, if there is one.
+    pub fn seat(self: &Arc<Self>) -> Option<Seat> {
+        let permit = Arc::clone(&self.seats).try_acquire_owned().ok()?;
+        Some(Seat { resources: Arc::clone(self), _permit: permit })
     }
 }
 
-/// A client's place among those that use an export, until it is dropped.
+/// A client's seat among those that use an export, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Seat {
     resources: Arc<Resources>,
     _permit: OwnedSemaphorePermit,
 }
@@ -148,7 +148,7 @@ pub(crate) struct Place {
 /// A client's part of the shared memory.
 #[derive(Debug)]
 pub(crate) struct Loan {
-    place: Arc<Place>,
+    seat: Arc<Seat>,
     own_bytes: usize,
     /// Bytes that may be under way.
     covered_bytes: usize,
@@ -158,13 +158,13 @@ pub(crate) struct Loan {
 }
 
 impl Loan {
-    pub fn none(place: Place) -> Self {
-        Self::of_part(Arc::new(place), 1)
+    pub fn none(seat: Seat) -> Self {
+        Self::of_part(Arc::new(seat), 1)
     }
 
     /// For one of `parts` of a client, which divide its own memory.
-    pub fn of_part(place: Arc<Place>, parts: usize) -> Self {
-        Self { place, own_bytes: OWN_BYTES / parts, covered_bytes: 0, held: None, line: None, watch: None }
+    pub fn of_part(seat: Arc<Seat>, parts: usize) -> Self {
+        Self { seat, own_bytes: OWN_BYTES / parts, covered_bytes: 0, held: None, line: None, watch: None }
     }
 
     fn held_bytes(&self) -> usize {
@@ -173,7 +173,7 @@ impl Loan {
 
     /// The memory that it is a part of.
     fn shared(&self) -> &Shared {
-        &self.place.resources.limits.shared.0
+        &self.seat.resources.limits.shared.0
     }
 
     /// Counts what is under way.
@@ -188,7 +188,7 @@ impl Loan {
     pub fn poll_cover(&mut self, bytes: usize, context: &mut Context<'_>) -> Poll<()> {
         let (held, beyond_own) = (self.held_bytes(), bytes.saturating_sub(self.own_bytes));
         if beyond_own > held {
-            let memory = &self.place.resources.limits.shared;
+            let memory = &self.seat.resources.limits.shared;
             let line = self.line.get_or_insert_with(|| InLine::new(memory, beyond_own, held));
             let more = ready!(line.permit.as_mut().poll(context));
             match (&mut self.held, more) {
@@ -229,7 +229,7 @@ impl Loan {
             self.watch = None;
             return Poll::Pending;
         }
-        let limits = &self.place.resources.limits;
+        let limits = &self.seat.resources.limits;
         let waiting = &limits.shared.0.waiting;
         let watch =
             self.watch.get_or_insert_with(|| Watch { timer: Box::pin(sleep(limits.stall)), moved_bytes });
@@ -299,7 +299,7 @@ mod tests {
     }
 
     fn loan(resources: &Arc<Resources>) -> Loan {
-        Loan::none(resources.place().expect("a place"))
+        Loan::none(resources.seat().expect("a seat"))
     }
 
     async fn is_covered(loan: &mut Loan, bytes: usize) -> bool {
@@ -369,11 +369,11 @@ mod tests {
     #[tokio::test]
     async fn places_are_counted() {
         let resources = resources(0);
-        let places: Vec<_> = (0..3).map(|_| resources.place()).collect();
-        assert!(places.iter().all(Option::is_some));
-        assert!(resources.place().is_none());
-        drop(places);
-        assert!(resources.place().is_some());
+        let seats: Vec<_> = (0..3).map(|_| resources.seat()).collect();
+        assert!(seats.iter().all(Option::is_some));
+        assert!(resources.seat().is_none());
+        drop(seats);
+        assert!(resources.seat().is_some());
     }
 
     #[tokio::test]

@@ -87,22 +87,22 @@ impl UnderWay {
     /// `async fn` is moved once more, and requests are as large as some pages.
     pub async fn watch<F: Future>(&self, asked: Asked, mut request: Pin<&mut F>) -> F::Output {
         /// The place in the list, once it has one.
-        struct Place<'a>(&'a UnderWay, Option<u64>);
-        impl Drop for Place<'_> {
+        struct InList<'a>(&'a UnderWay, Option<u64>);
+        impl Drop for InList<'_> {
             fn drop(&mut self) {
                 if let Some(number) = self.1 {
                     self.0.list().pending.remove(&number);
                 }
             }
         }
-        let mut place = Place(self, None);
+        let mut listed = InList(self, None);
         poll_fn(|context| {
             let (polled, word) = waits::observe(|| request.as_mut().poll(context));
             if polled.is_pending() {
                 let waits_for = word.unwrap_or(waits::DEVICE);
                 let mut list = self.list();
-                match place.1 {
-                    None => place.1 = Some(list.add(asked, waits_for)),
+                match listed.1 {
+                    None => listed.1 = Some(list.add(asked, waits_for)),
                     Some(number) => {
                         if let Some(pending) = list.pending.get_mut(&number) {
                             pending.waits_for = waits_for;
@@ -116,9 +116,9 @@ impl UnderWay {
     }
 
     /// Lists a request as long as what is returned is kept.
-    pub fn begin(self: &Arc<Self>, asked: Asked, waits_for: &'static str) -> Entry {
+    pub fn begin(self: &Arc<Self>, asked: Asked, waits_for: &'static str) -> ListedRequest {
         let number = self.list().add(asked, waits_for);
-        Entry { under_way: Arc::clone(self), number }
+        ListedRequest { under_way: Arc::clone(self), number }
     }
 
     /// Those that are under way for so long, the oldest first.
@@ -152,12 +152,12 @@ impl Layer for UnderWay {
 
 /// A request that is listed until this is dropped.
 #[derive(Debug)]
-pub struct Entry {
+pub struct ListedRequest {
     under_way: Arc<UnderWay>,
     number: u64,
 }
 
-impl Drop for Entry {
+impl Drop for ListedRequest {
     fn drop(&mut self) {
         self.under_way.list().pending.remove(&self.number);
     }

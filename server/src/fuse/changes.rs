@@ -18,7 +18,7 @@ use ondisk::zpl::FileType;
 
 use super::attributes::device_number;
 use super::files::{Access, is_strangers};
-use super::lookup::Told;
+use super::lookup::FoundNode;
 use super::node::{Node, Tree};
 use super::served::Served;
 use super::wire::{Caller, Wanted, When};
@@ -53,14 +53,14 @@ impl Served {
         name: &[u8],
         kind: NewKind<'_>,
         by: Creator,
-    ) -> Result<Told> {
+    ) -> Result<FoundNode> {
         let object = self.create_object(parent, name, kind, by)?;
         self.told_new(parent, object)
     }
 
-    fn told_new(&self, parent: INodeNo, object: ObjectId) -> Result<Told> {
+    fn told_new(&self, parent: INodeNo, object: ObjectId) -> Result<FoundNode> {
         let told = self.told(Tree::Head, object)?;
-        Ok(Told { name_lasts: self.names_last(parent), ..told })
+        Ok(FoundNode { name_lasts: self.names_last(parent), ..told })
     }
 
     fn create_object(
@@ -86,7 +86,7 @@ impl Served {
         by: Creator,
         exclusive: bool,
         access: Access,
-    ) -> Result<(Told, FileHandle)> {
+    ) -> Result<(FoundNode, FileHandle)> {
         let told = match self.create(parent, name, NewKind::Regular, by) {
             Err(Error::Exists(_)) if !exclusive => {
                 self.find(parent, name)?.ok_or_else(|| Error::NotFound(name.escape_ascii().to_string()))?
@@ -104,7 +104,7 @@ impl Served {
         beside: INodeNo,
         by: Creator,
         linkable: bool,
-    ) -> Result<(Told, FileHandle)> {
+    ) -> Result<(FoundNode, FileHandle)> {
         let (zpl, dir) = self.changeable(beside)?;
         let new = by.node();
         let object = self.with_room(|| zpl.create_nameless(dir, &new, linkable))?;
@@ -120,7 +120,13 @@ impl Served {
     }
 
     /// Creates a node of the type that a mode says.
-    pub(super) fn make_node(&self, parent: INodeNo, name: &[u8], rdev: u32, by: Creator) -> Result<Told> {
+    pub(super) fn make_node(
+        &self,
+        parent: INodeNo,
+        name: &[u8],
+        rdev: u32,
+        by: Creator,
+    ) -> Result<FoundNode> {
         let kind = match FileType::from_mode(by.mode) {
             FileType::Regular => NewKind::Regular,
             kind @ (FileType::CharDevice | FileType::BlockDevice) => {
@@ -133,7 +139,7 @@ impl Served {
     }
 
     /// Gives a file one more name.
-    pub(super) fn link(&self, file: INodeNo, parent: INodeNo, name: &[u8]) -> Result<Told> {
+    pub(super) fn link(&self, file: INodeNo, parent: INodeNo, name: &[u8]) -> Result<FoundNode> {
         let (zpl, dir) = self.changeable(parent)?;
         let (_, object) = self.changeable(file)?;
         self.refuse_zfs_dir(parent, name)?;

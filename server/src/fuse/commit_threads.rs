@@ -51,10 +51,10 @@ impl std::fmt::Debug for CommitThreads {
     }
 }
 
-/// A place among [`MAX_HERE`].
-struct Place<'a>(&'a AtomicUsize);
+/// A thread of a caller that commits, among [`MAX_HERE`].
+struct Committing<'a>(&'a AtomicUsize);
 
-impl<'a> Place<'a> {
+impl<'a> Committing<'a> {
     fn take(here: &'a AtomicUsize) -> Option<Self> {
         let taken = here.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
             (taken < MAX_HERE).then_some(taken + 1)
@@ -63,7 +63,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Committing<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -72,8 +72,8 @@ impl Drop for Place<'_> {
 impl CommitThreads {
     /// Does `work`, which waits: on this thread, or on another one when some of the mount's wait already.
     pub fn wait(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) {
-        match Place::take(&self.here) {
-            Some(_place) => work(),
+        match Committing::take(&self.here) {
+            Some(_committing) => work(),
             None => {
                 if let Err(work) = self.elsewhere(Box::new(work)) {
                     work();

@@ -12,7 +12,7 @@
 //! that it is in itself. So a mount elsewhere *stays* if it is on another directory, if what it is in follows
 //! no other mount, or if what ours is in is shared with none. All others may go along. Whether such a mount
 //! is still there afterwards is found out by its path, through the root directory of the process
-//! ([`Place::is_still_there`]), without the tables.
+//! ([`OtherMount::is_still_there`]), without the tables.
 //!
 //! Another program may mount or unmount meanwhile. The session of the kernel decides in the end: it lives as
 //! long as the filesystem is mounted anywhere.
@@ -28,12 +28,12 @@ use super::mountpoint::{ANSWERS_WITHIN, Mountpoint, Row, Table, device_of_link, 
 #[derive(Debug)]
 pub struct Elsewhere {
     own: Table,
-    by_device: HashMap<libc::dev_t, Vec<Place>>,
+    by_device: HashMap<libc::dev_t, Vec<OtherMount>>,
 }
 
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct OtherMount {
     device: libc::dev_t,
     /// As the process sees it, or this one.
     at: PathBuf,
@@ -108,7 +108,7 @@ impl Elsewhere {
     fn add(&mut self, table: &Table, process: Option<(u32, String)>) {
         for row in table.rows().filter(|row| row.is_of_a_session()) {
             let (device, at, process) = (row.device(), row.at().to_owned(), process.clone());
-            let place = Place { device, at, process, on: Directory::under(row, table) };
+            let place = OtherMount { device, at, process, on: Directory::under(row, table) };
             self.by_device.entry(device).or_default().push(place);
         }
     }
@@ -119,10 +119,10 @@ impl Elsewhere {
     }
 
     /// Where a filesystem is mounted apart from its place.
-    pub fn apart_from(&self, place: &Mountpoint) -> Vec<&Place> {
+    pub fn apart_from(&self, place: &Mountpoint) -> Vec<&OtherMount> {
         let mut places: Vec<_> = self.by_device.get(&place.device()).into_iter().flatten().collect();
         // Of several at its place, one is the mount itself.
-        let is_it = |other: &&Place| other.process.is_none() && other.at == place.path();
+        let is_it = |other: &&OtherMount| other.process.is_none() && other.at == place.path();
         if let Some(own) = places.iter().position(is_it) {
             places.remove(own);
         }
@@ -130,19 +130,19 @@ impl Elsewhere {
     }
 
     /// A mount of a filesystem that stays when it is unmounted from its place.
-    pub fn staying(&self, place: &Mountpoint) -> Option<&Place> {
+    pub fn staying(&self, place: &Mountpoint) -> Option<&OtherMount> {
         let others = self.apart_from(place);
         let Some(row) = self.own.topmost(place) else {
             // It is only elsewhere.
             return others.first().copied();
         };
         let from = Directory::under(row, &self.own)?;
-        let stays = |other: &&Place| other.on.as_ref().is_some_and(|on| !on.may_follow(&from));
+        let stays = |other: &&OtherMount| other.on.as_ref().is_some_and(|on| !on.may_follow(&from));
         others.into_iter().find(stays)
     }
 }
 
-impl Place {
+impl OtherMount {
     /// Whether the filesystem is still mounted there. True where that cannot be found out.
     pub fn is_still_there(&self) -> bool {
         let path = match &self.process {
@@ -162,7 +162,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for OtherMount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.at.display();
         match &self.process {

@@ -12,11 +12,11 @@ use super::commit_threads::CommitThreads;
 use super::files::Access;
 use super::freeze::{Entered, Freezable};
 use super::listing::Part;
-use super::lookup::Told;
+use super::lookup::FoundNode;
 use super::node::{Node, Tree};
 use super::seek_hole::{Seek, SeekResult, WHAT, told};
 use super::served::Served;
-use super::wire::{Caller, Entry, Figures, Operation, Request, Room};
+use super::wire::{Caller, Figures, NameAnswer, Operation, Request, Room};
 use crate::cpu_latency;
 
 /// The outcome of a request.
@@ -184,14 +184,15 @@ impl Served {
         let Request { node, by, .. } = *request;
         let failed = |what: &str, error: engine::Error| self.failed(what, node, &error);
         let room = Room::new(bytes);
-        let entry = |room: Room<'_>, what: &str, told: engine::Result<Told>| match told {
+        let entry = |room: Room<'_>, what: &str, told: engine::Result<FoundNode>| match told {
             Ok(told) => room.entry(&told.entry()),
             Err(error) => Err(failed(what, error)),
         };
         match request.operation {
             Operation::Lookup { name } => {
                 let found = self.find(node, name);
-                let told = found.map(|told| told.unwrap_or_else(|| Told::nothing(self.names_last(node))));
+                let told =
+                    found.map(|told| told.unwrap_or_else(|| FoundNode::nothing(self.names_last(node))));
                 entry(room, "look up a name in", told)
             }
             Operation::GetAttributes => match self.stat(node) {
@@ -248,7 +249,7 @@ impl Served {
                     Ok((told, handle)) => {
                         self.is_opened(handle, flags);
                         // The attributes of an empty file last: nothing of it changes with the commit.
-                        let entry = Entry { lasts: told.name_lasts, ..told.entry() };
+                        let entry = NameAnswer { lasts: told.name_lasts, ..told.entry() };
                         room.created(&entry, handle, FILE_FLAGS.bits())
                     }
                     Err(error) => Err(failed("create a file in", error)),

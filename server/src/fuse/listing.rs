@@ -41,7 +41,7 @@ const STAMPS: usize = 256;
 
 /// One entry of a directory.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry<'a> {
+pub struct DirectoryEntry<'a> {
     /// Its name.
     pub name: &'a [u8],
     /// The inode number that programs see.
@@ -156,13 +156,13 @@ impl Served {
         &self,
         number: INodeNo,
         part: Part,
-        each: &mut dyn FnMut(Entry<'_>) -> bool,
+        each: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
     ) -> Result<()> {
         let control = |names: &mut dyn Iterator<Item = (&[u8], u64)>,
-                       each: &mut dyn FnMut(Entry<'_>) -> bool| {
+                       each: &mut dyn FnMut(DirectoryEntry<'_>) -> bool| {
             let skipped = usize::try_from(part.cookie).unwrap_or(usize::MAX);
             for (place, (name, ino)) in (1..).zip(names).skip(skipped) {
-                if each(Entry { name, ino, type_bits: libc::S_IFDIR, cookie: place, object: None }) {
+                if each(DirectoryEntry { name, ino, type_bits: libc::S_IFDIR, cookie: place, object: None }) {
                     return;
                 }
             }
@@ -190,7 +190,7 @@ impl Served {
         &self,
         number: INodeNo,
         part: Part,
-        each: &mut dyn FnMut(Entry<'_>) -> bool,
+        each: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
     ) -> Result<()> {
         let (tree, dir) = self.object(number)?;
         let mut cookie = part.cookie;
@@ -199,7 +199,7 @@ impl Served {
         {
             self.note_access(live, dir);
         }
-        let zfs_dir = Entry {
+        let zfs_dir = DirectoryEntry {
             name: ZFS_NAME,
             ino: ZFS_DIR,
             type_bits: libc::S_IFDIR,
@@ -241,7 +241,7 @@ impl Served {
                     }
                 };
                 let (name, type_bits) = (&*entry.name, type_bits(kind));
-                if each(Entry { name, ino, type_bits, cookie: entry.cookie, object }) {
+                if each(DirectoryEntry { name, ino, type_bits, cookie: entry.cookie, object }) {
                     self.listings.keep(part.handle, ahead);
                     return Ok(());
                 }

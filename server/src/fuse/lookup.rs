@@ -21,7 +21,7 @@ use fuser::INodeNo;
 use ondisk::ObjectId;
 
 use super::attributes::{attributes, synthetic_directory};
-use super::listing::Entry;
+use super::listing::DirectoryEntry;
 use super::node::{Node, SNAPSHOT_DIR, SNAPSHOT_NAME, Tree, ZFS_DIR, ZFS_NAME};
 use super::served::Served;
 use super::wire::{self, Attributes};
@@ -37,7 +37,7 @@ const LATELY_NS: i128 = 60_000_000_000;
 
 /// The result of a lookup.
 #[derive(Debug, Clone, Copy)]
-pub struct Told {
+pub struct FoundNode {
     /// The attributes, and the number of the node.
     pub attr: Attributes,
     /// How long the attributes last.
@@ -48,16 +48,16 @@ pub struct Told {
     pub generation: u64,
 }
 
-impl Told {
+impl FoundNode {
     /// Nothing is told but that there is nothing, which lasts.
     pub fn nothing(name_lasts: Duration) -> Self {
         Self { attr: Attributes::unknown(INodeNo(0), 0), lasts: FOREVER, name_lasts, generation: 0 }
     }
 
     /// As the kernel is told it.
-    pub fn entry(&self) -> wire::Entry<'_> {
+    pub fn entry(&self) -> wire::NameAnswer<'_> {
         let Self { attr, lasts, name_lasts, generation } = self;
-        wire::Entry { attributes: attr, generation: *generation, name_lasts: *name_lasts, lasts: *lasts }
+        wire::NameAnswer { attributes: attr, generation: *generation, name_lasts: *name_lasts, lasts: *lasts }
     }
 }
 
@@ -134,29 +134,29 @@ impl Served {
         })
     }
 
-    fn control(&self, parent: INodeNo, node: Node) -> Result<Told> {
+    fn control(&self, parent: INodeNo, node: Node) -> Result<FoundNode> {
         let attr = self.control_attributes(node)?;
         let lasts = if self.live().is_some() { Duration::ZERO } else { FOREVER };
-        Ok(Told { attr, lasts, name_lasts: self.names_last(parent), generation: 0 })
+        Ok(FoundNode { attr, lasts, name_lasts: self.names_last(parent), generation: 0 })
     }
 
     /// The result of a lookup that found an object.
-    pub(super) fn told(&self, tree: Tree, object: ObjectId) -> Result<Told> {
+    pub(super) fn told(&self, tree: Tree, object: ObjectId) -> Result<FoundNode> {
         let zpl = device::block_on(self.trees.zpl(tree))?;
         self.told_in(&zpl, tree, object)
     }
 
-    fn told_in(&self, zpl: &Arc<Zpl>, tree: Tree, object: ObjectId) -> Result<Told> {
+    fn told_in(&self, zpl: &Arc<Zpl>, tree: Tree, object: ObjectId) -> Result<FoundNode> {
         let stat = device::block_on(zpl.stat(object))?;
         let number = self.number(tree, object)?;
         let attr = self.seen(number, attributes(number, &stat));
         let lasts = self.attributes_last(tree, number, &attr);
         let generation = self.told_generation(tree, object, stat.generation);
-        Ok(Told { attr, lasts, name_lasts: FOREVER, generation })
+        Ok(FoundNode { attr, lasts, name_lasts: FOREVER, generation })
     }
 
     /// The object of a name in a directory.
-    pub(super) fn find(&self, parent: INodeNo, name: &[u8]) -> Result<Option<Told>> {
+    pub(super) fn find(&self, parent: INodeNo, name: &[u8]) -> Result<Option<FoundNode>> {
         let told = match Node::from_number(parent) {
             Node::ZfsDir => match name {
                 SNAPSHOT_NAME => Some(self.control(parent, Node::SnapshotDir)?),
@@ -201,7 +201,7 @@ impl Served {
                 found.map(|object| self.told(tree, object)).transpose()?
             }
         };
-        Ok(told.map(|told| Told { name_lasts: self.names_last(parent), ..told }))
+        Ok(told.map(|told| FoundNode { name_lasts: self.names_last(parent), ..told }))
     }
 
     /// The attributes of a node, and how long they last.
@@ -223,11 +223,11 @@ impl Served {
     }
 
     /// The attributes of an entry in `readdirplus`.
-    pub(super) fn told_of(&self, parent: INodeNo, entry: &Entry<'_>) -> Told {
+    pub(super) fn told_of(&self, parent: INodeNo, entry: &DirectoryEntry<'_>) -> FoundNode {
         // No node at all: the kernel takes the name and its type, and asks when a program wants more. It
         // would take a node that has the number of a file which it knows, and not the generation, for another
         // file in the place of that one, and answer errors for all who have it open.
-        let unknown = || Told {
+        let unknown = || FoundNode {
             attr: Attributes::unknown(INodeNo(0), entry.type_bits),
             lasts: Duration::ZERO,
             name_lasts: Duration::ZERO,
@@ -274,7 +274,7 @@ mod tests {
         // A snapshot that is gone, and an object that never was.
         for object in [(Tree::Snapshot(1000), ObjectId(7)), (Tree::Head, ObjectId(1 << 40))] {
             let (ino, type_bits) = (7, libc::S_IFREG);
-            let entry = Entry { name: b"name", ino, type_bits, cookie: 5, object: Some(object) };
+            let entry = DirectoryEntry { name: b"name", ino, type_bits, cookie: 5, object: Some(object) };
             let told = served.told_of(INodeNo(1), &entry);
             assert_eq!((told.attr.number, told.attr.mode & libc::S_IFMT), (INodeNo(0), libc::S_IFREG));
             let mut bytes = [0; 256];

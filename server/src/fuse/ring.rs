@@ -7,11 +7,11 @@
 //! queue of the processor on which the program runs, and one system call gives an answer and fetches the next
 //! request.
 //!
-//! A queue has [`Entry`]s: memory for one request and its answer. An entry belongs to the kernel until the
-//! kernel brings a request, and to the daemon until the daemon gives it back with the answer. Here each entry
-//! has a thread of its own, with an io_uring of its own for nothing else. So an entry is with the kernel
-//! exactly when its thread is idle, the kernel never gives a request to a busy thread, and a request that
-//! waits for a device or a commit waits on its own thread and delays no other.
+//! A queue has [`RingEntry`]s: memory for one request and its answer. An entry belongs to the kernel until
+//! the kernel brings a request, and to the daemon until the daemon gives it back with the answer. Here each
+//! entry has a thread of its own, with an io_uring of its own for nothing else. So an entry is with the
+//! kernel exactly when its thread is idle, the kernel never gives a request to a busy thread, and a request
+//! that waits for a device or a commit waits on its own thread and delays no other.
 //!
 //! Threads stay on the processor of their queue: the program sleeps until the answer is there, so no other
 //! processor has to be woken and nothing moves between caches. That shows when processors are busy with other
@@ -66,7 +66,7 @@ use super::connection::{Device, Life};
 use super::filesystem::{Mounted, Outcome};
 use super::wire::Room;
 use crate::cpu_latency;
-use entry::{Entry, Given};
+use entry::{Given, RingEntry};
 
 /// Threads of a queue that do not wait for a commit: misses wait on the thread that took them, so that more
 /// of them than one keep a device busy.
@@ -232,7 +232,7 @@ impl Prepared {
 /// something is registered that cannot be.
 pub fn take_back(device: &Device) -> io::Result<()> {
     let mut uring = Disabled::new()?.enable()?;
-    match uring.exchange(Entry::new(u16::MAX).register(device.as_fd().as_raw_fd()))? {
+    match uring.exchange(RingEntry::new(u16::MAX).register(device.as_fd().as_raw_fd()))? {
         (_, 0) => Err(io::Error::other("the kernel has one queue too many")),
         _ => Ok(()),
     }
@@ -283,7 +283,7 @@ impl Crew {
                 return Ok(());
             }
         };
-        let given = Entry::new(queue.number).register(device);
+        let given = RingEntry::new(queue.number).register(device);
         let early = uring.submit(&given)?;
         match early {
             Some(code) if code < 0 => {
@@ -319,7 +319,7 @@ impl Crew {
         }
     }
 
-    fn answer(self: &Arc<Self>, place: usize, entry: &mut Entry) {
+    fn answer(self: &Arc<Self>, place: usize, entry: &mut RingEntry) {
         let queue = &self.rings.queues[place];
         self.change(place, |staff| staff.busy += 1);
         // The answer is given with the call that asks for the next request: much sooner than anything is
@@ -418,7 +418,7 @@ impl std::fmt::Debug for UringOfOne {
 
 impl UringOfOne {
     /// Gives an entry to the kernel, and waits until it comes back: with a request and 0, or with an error.
-    fn exchange(&mut self, given: Given) -> io::Result<(Entry, i32)> {
+    fn exchange(&mut self, given: Given) -> io::Result<(RingEntry, i32)> {
         self.push(&given)?;
         self.finish(given)
     }
@@ -431,7 +431,7 @@ impl UringOfOne {
     }
 
     /// Waits for the entry that was given.
-    fn finish(&mut self, given: Given) -> io::Result<(Entry, i32)> {
+    fn finish(&mut self, given: Given) -> io::Result<(RingEntry, i32)> {
         loop {
             match self.0.submit_and_wait(1) {
                 Ok(_) => {}

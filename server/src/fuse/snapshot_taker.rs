@@ -36,14 +36,14 @@ impl SnapshotTaker {
 
     /// Takes one, unless many are being taken.
     pub(super) fn take(&self, caller: &caller::Caller, dataset: ObjectId, name: &str) -> Result<(), Errno> {
-        struct Place<'a>(&'a AtomicUsize);
-        impl Drop for Place<'_> {
+        struct Taking<'a>(&'a AtomicUsize);
+        impl Drop for Taking<'_> {
             fn drop(&mut self) {
                 self.0.fetch_sub(1, Ordering::Relaxed);
             }
         }
         let before = self.under_way.fetch_add(1, Ordering::Relaxed);
-        let _place = Place(&self.under_way);
+        let _taking = Taking(&self.under_way);
         if before >= MOST { Err(Errno::EBUSY) } else { (self.take)(caller, dataset, name) }
     }
 }

@@ -35,7 +35,7 @@
 pub mod answer;
 pub mod request;
 
-pub use answer::{Attributes, Entry, Figures, Room, answer_header};
+pub use answer::{Attributes, Figures, NameAnswer, Room, answer_header};
 pub use request::{Caller, LONG_BYTES, Operation, Request, WRITE_HEAD_BYTES, Wanted, When};
 
 /// Bytes of a request's header.

@@ -19,7 +19,7 @@ use super::chap::{Challenge, MD5, MOST_CHALLENGE_BYTES, Secrets};
 use super::pdu::{self, Digests, Header, Pdu, answer, request, violation};
 use super::text::{Text, bytes, hex, number};
 use super::{inventory, names};
-use crate::block::{Caller, Export, Exports, Place, Resources, Share, Unopened};
+use crate::block::{Caller, Export, Exports, Resources, Seat, Share, Unopened};
 
 /// Units of a login.
 const MOST_UNITS: usize = 64;
@@ -105,8 +105,8 @@ pub(super) struct Target<E> {
     pub volumes: BTreeMap<u8, (Arc<E>, Share)>,
 }
 
-/// The initiator's name, its target, and its place among those that are served.
-type Finished<E> = (String, Option<Target<E>>, Place);
+/// The initiator's name, its target, and its seat among those that are served.
+type Finished<E> = (String, Option<Target<E>>, Seat);
 
 /// What a login came to.
 pub(super) struct Session<E> {
@@ -121,8 +121,8 @@ pub(super) struct Session<E> {
     pub command: u32,
     /// The number of the next answer.
     pub status: u32,
-    /// The initiator's place among those that are served.
-    pub place: Place,
+    /// The initiator's seat among those that are served.
+    pub seat: Seat,
 }
 
 /// Who may log in to what.
@@ -236,13 +236,13 @@ where
         let finished = if is_done { Some(login.finish()) } else { None };
         let (reply, session) = match finished {
             Some(Err(Status(class, detail))) => (reply.set_flags(0).set(36, &[class, detail]), None),
-            Some(Ok((initiator, target, place))) => {
+            Some(Ok((initiator, target, seat))) => {
                 let shared_with = login.is_name_proven.then(|| initiator.clone());
                 let initiator = Initiator { name: initiator, isid: header.array(8) };
                 let reply = reply.set_flags(flags).set(14, &door.tsih.to_be_bytes());
                 let agreed = login.agreed;
                 let status = status_number;
-                let session = Session { initiator, shared_with, target, agreed, command, status, place };
+                let session = Session { initiator, shared_with, target, agreed, command, status, seat };
                 (reply, Some(session))
             }
             None => (reply.set_flags(flags), None),
@@ -469,7 +469,7 @@ impl<X: Exports> Login<'_, X> {
     /// What the session is of.
     fn finish(&mut self) -> Result<Finished<X::Export>, Status> {
         let initiator = self.initiator.take().ok_or(Status::MISSING)?;
-        let place = self.door.resources.place().ok_or(Status::OUT_OF_RESOURCES)?;
-        Ok((initiator, self.session.take(), place))
+        let seat = self.door.resources.seat().ok_or(Status::OUT_OF_RESOURCES)?;
+        Ok((initiator, self.session.take(), seat))
     }
 }

@@ -56,9 +56,9 @@ use tokio::time::{self, MissedTickBehavior};
 use super::login::{Agreed, OWN_DATA_BYTES, Session};
 use super::pdu::{self, Digests, Header, NO_TAG, Pdu, answer, request, violation};
 use super::scsi::{Command, Opened, Outcome, Refusal, Sense, Unit, Units};
-use crate::block::{Asked, Changes, Entry, Export, Listed, Loan};
+use crate::block::{Asked, Changes, Export, Listed, ListedRequest, Loan};
 use answers::with_length;
-use management::Told;
+use management::AbortAnswer;
 use opening::{All, Opening, Retries};
 use writes::Transfer;
 
@@ -109,7 +109,7 @@ struct Postponed<E> {
     command: Command,
     came: IoBuf,
     /// That it waits, for a person who asks.
-    listed: Option<Entry>,
+    listed: Option<ListedRequest>,
 }
 
 /// A command that ended.
@@ -142,7 +142,7 @@ struct Connection<E> {
     /// Tags of commands that run, and their units.
     active: HashMap<u32, [u8; 8]>,
     /// Tags of commands that run and are aborted.
-    aborted: HashMap<u32, Told>,
+    aborted: HashMap<u32, AbortAnswer>,
     aborts: Vec<Abort>,
     /// Waits for commands of other sessions. The tag of the request to end them.
     interrupting: FuturesUnordered<BoxFuture<'static, u32>>,
@@ -313,7 +313,7 @@ fn admit<E: Export>(
 impl<E: Export> Connection<E> {
     /// That of a session after its login.
     fn new(session: Session<E>, units: Option<Units<E>>) -> Self {
-        let Session { agreed, command, status, place, .. } = session;
+        let Session { agreed, command, status, seat, .. } = session;
         Self {
             units,
             agreed,
@@ -329,7 +329,7 @@ impl<E: Export> Connection<E> {
             running: FuturesUnordered::new(),
             ended: VecDeque::new(),
             postponed: VecDeque::new(),
-            loan: Loan::none(place),
+            loan: Loan::none(seat),
             held_bytes: 0,
             moved_bytes: 0,
             next_transfer: 0,
@@ -590,8 +590,8 @@ impl<E: Export> Connection<E> {
         self.held_bytes -= ended.held_bytes;
         match self.aborted.remove(&tag) {
             None => self.respond(&ended),
-            Some(Told::Aborted) => self.respond(&Ended { outcome: Outcome::Aborted, ..ended }),
-            Some(Told::Nothing) => {}
+            Some(AbortAnswer::Aborted) => self.respond(&Ended { outcome: Outcome::Aborted, ..ended }),
+            Some(AbortAnswer::Nothing) => {}
         }
         for abort in &mut self.aborts {
             abort.tasks.remove(&tag);

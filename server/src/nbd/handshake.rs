@@ -10,7 +10,7 @@ use std::{io, sync::Arc};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::{MAX_REQUEST_BYTES, protocol::*};
-use crate::block::{Export, Exports, Place, Resources, Unopened, Visit};
+use crate::block::{Export, Exports, Resources, Seat, Unopened, Visit};
 
 /// The longest option that is read: a name of the length that the protocol allows (4096), and many context
 /// queries.
@@ -45,8 +45,8 @@ pub(super) enum Outcome<E> {
     Left,
     /// TLS is to begin on the socket, and then [`resume`] goes on.
     Secure(ClientFlags),
-    /// The client chose, and there is a place for it.
-    Chosen(Session<E>, Place),
+    /// The client chose, and there is a seat for it.
+    Chosen(Session<E>, Seat),
 }
 
 /// The client's answer to the greeting.
@@ -261,7 +261,7 @@ where
             Unopened::Unknown => io::Error::new(io::ErrorKind::NotFound, format!("no export '{name}'")),
             Unopened::Unavailable(why) => io::Error::other(why),
         })?;
-        let Some(place) = self.resources.place() else { return Err(violation("too many clients")) };
+        let Some(seat) = self.resources.seat() else { return Err(violation("too many clients")) };
         let mut message = Vec::with_capacity(10 + EXPORT_NAME_ZEROES);
         message.extend(export.size_bytes().to_be_bytes());
         message.extend(self.transmission_flags(&export).to_be_bytes());
@@ -269,7 +269,7 @@ where
             message.extend([0; EXPORT_NAME_ZEROES]);
         }
         self.socket.write_all(&message).await?;
-        Ok(Next::End(Outcome::Chosen(self.session(name, export), place)))
+        Ok(Next::End(Outcome::Chosen(self.session(name, export), seat)))
     }
 
     /// `NBD_OPT_INFO` and `NBD_OPT_GO`: facts about an export, and for the latter its opening.
@@ -285,14 +285,14 @@ where
                 return Ok(Next::Continue);
             }
         };
-        let place = match option {
-            option::GO => match self.resources.place() {
+        let seat = match option {
+            option::GO => match self.resources.seat() {
                 None => {
                     let advice = format!("too many clients: {} are served", self.resources.limits.clients);
                     self.reply(option, reply::ERR_POLICY, advice.as_bytes()).await?;
                     return Ok(Next::Continue);
                 }
-                place => place,
+                seat => seat,
             },
             _ => None,
         };
@@ -313,8 +313,8 @@ where
         }
         self.reply(option, reply::INFO, &facts).await?;
         self.reply(option, reply::ACK, &[]).await?;
-        Ok(match place {
-            Some(place) => Next::End(Outcome::Chosen(self.session(name, export), place)),
+        Ok(match seat {
+            Some(seat) => Next::End(Outcome::Chosen(self.session(name, export), seat)),
             None => Next::Continue,
         })
     }

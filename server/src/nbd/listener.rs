@@ -59,7 +59,7 @@ pub async fn serve_tcp<X: Exports>(
             let stream = TcpStream::from_std(stream?)?;
             // A reply must not wait for the next one to fill a packet.
             stream.set_nodelay(true)?;
-            // A client whose machine is gone gives its place back, some hours later.
+            // A client whose machine is gone gives its seat back, some hours later.
             SockRef::from(&stream).set_keepalive(true)?;
             let caller = Caller { address: Some(peer.ip()), name: None };
             let visit = Visit { exports: &*exports, caller };
@@ -85,7 +85,7 @@ where
 {
     let chosen = handshake::negotiate(&mut socket, exports, resources, Security::None);
     match newcomer.in_time(chosen, resources).await? {
-        Outcome::Chosen(session, place) => transmission::serve(socket, session, place).await,
+        Outcome::Chosen(session, seat) => transmission::serve(socket, session, seat).await,
         Outcome::Left | Outcome::Secure(_) => Ok(()),
     }
 }
@@ -107,12 +107,12 @@ where
         let Outcome::Secure(client) = begun else { return Ok(None) };
         let mut stream = tls.accept(socket).await?;
         match handshake::resume(&mut stream, exports, resources, client).await? {
-            Outcome::Chosen(session, place) => Ok(Some((stream, session, place))),
+            Outcome::Chosen(session, seat) => Ok(Some((stream, session, seat))),
             Outcome::Left | Outcome::Secure(_) => Ok(None),
         }
     };
     match newcomer.in_time(chosen, resources).await? {
-        Some((stream, session, place)) => transmission::serve(stream, session, place).await,
+        Some((stream, session, seat)) => transmission::serve(stream, session, seat).await,
         None => Ok(()),
     }
 }

@@ -36,7 +36,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{MAX_REQUEST_BYTES, extents, handshake::Session, protocol::*};
-use crate::block::{Export, ExportError, FailureKind, Gathered, Loan, Place};
+use crate::block::{Export, ExportError, FailureKind, Gathered, Loan, Seat};
 
 /// Requests of a connection that are under way.
 const MAX_REQUESTS: usize = 256;
@@ -57,7 +57,7 @@ const WRITABLE_INPUT_BYTES: usize = 256 << 10;
 const MAX_SLICES: usize = 128;
 
 /// Serves the session until the client leaves.
-pub(super) async fn serve<S, E>(socket: S, session: Session<E>, place: Place) -> io::Result<()>
+pub(super) async fn serve<S, E>(socket: S, session: Session<E>, seat: Seat) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     E: Export,
@@ -86,7 +86,7 @@ where
         has_begun: false,
         output: Output::default(),
         postponed: None,
-        loan: Loan::none(place),
+        loan: Loan::none(seat),
         moved_bytes: 0,
         is_leaving: false,
     };

@@ -64,7 +64,7 @@ const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// Where a ring is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct RingPlace {
     pub size: u16,
     pub table: GuestAddress,
     pub available: GuestAddress,
@@ -126,13 +126,13 @@ impl From<io::Error> for Failure {
 }
 
 /// A request under way.
-struct UnderWay {
+struct RunningRequest {
     doing: Pin<Box<dyn Future<Output = Ended> + Send>>,
     /// How it ends if it is not waited for.
     failed: Ended,
 }
 
-impl Future for UnderWay {
+impl Future for RunningRequest {
     type Output = Ended;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended> {
@@ -149,7 +149,7 @@ pub(super) struct Stopped {
 
 /// Changes of the volume that go on after the ring was stopped, and their memory.
 pub(super) struct Rest {
-    changing: FuturesUnordered<UnderWay>,
+    changing: FuturesUnordered<RunningRequest>,
     _loan: Loan,
 }
 
@@ -175,8 +175,8 @@ pub(super) struct Serving<E> {
     held_bytes: usize,
     /// It waits for memory.
     postponed: Option<Request>,
-    reading: FuturesUnordered<UnderWay>,
-    changing: FuturesUnordered<UnderWay>,
+    reading: FuturesUnordered<RunningRequest>,
+    changing: FuturesUnordered<RunningRequest>,
     /// Tells it to stop, and by being dropped that the client is gone.
     stop: oneshot::Receiver<()>,
     is_stopping: bool,
@@ -196,7 +196,7 @@ pub(super) struct Serving<E> {
 /// The session has to end.
 pub(super) async fn serve<E: Export>(
     disk: Arc<Disk<E>>,
-    place: Place,
+    place: RingPlace,
     (control, kick): (Arc<Mutex<Control>>, OwnedFd),
     inflight: Option<inflight::Queue>,
     loan: Loan,
@@ -210,7 +210,7 @@ pub(super) async fn serve<E: Export>(
 impl<E: Export> Serving<E> {
     fn begin(
         disk: Arc<Disk<E>>,
-        place: Place,
+        place: RingPlace,
         (control, kick): (Arc<Mutex<Control>>, OwnedFd),
         mut inflight: Option<inflight::Queue>,
         loan: Loan,
@@ -459,7 +459,7 @@ impl<E: Export> Serving<E> {
         let execute = request.execute(Arc::clone(&self.disk), Arc::clone(&self.memory));
         let execute = AssertUnwindSafe(execute).catch_unwind();
         let doing = Box::pin(execute.map(move |ended| ended.unwrap_or(failed)));
-        let mut request = UnderWay { doing, failed };
+        let mut request = RunningRequest { doing, failed };
         match request.poll_unpin(context) {
             Poll::Ready(ended) => self.answer(ended)?,
             Poll::Pending if changes => self.changing.push(request),

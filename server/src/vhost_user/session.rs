@@ -38,8 +38,8 @@ use super::device::{Disk, EVENT_INDEX, MOST_QUEUES, PROTOCOL_FEATURES, WRITEBACK
 use super::inflight::{Claims, Inflight};
 use super::memory::{Described, MOST_REGIONS, Memory};
 use super::protocol::{Message, Wire, feature, request, tell_config_changed, violation};
-use super::queue::{self, Control, Failure, MOST_DESCRIPTORS, Place as RingPlace, Stopped};
-use crate::block::{Export, Loan, Place};
+use super::queue::{self, Control, Failure, MOST_DESCRIPTORS, RingPlace, Stopped};
+use crate::block::{Export, Loan, Seat};
 use crate::runtime::Shards;
 
 /// How often it is looked whether the volume, or its blocks, have another size.
@@ -87,7 +87,7 @@ struct Ring {
 pub(super) struct Session<E> {
     disk: Arc<Disk<E>>,
     common: Arc<Common>,
-    place: Arc<Place>,
+    seat: Arc<Seat>,
     features: u64,
     protocol: u64,
     memory: Arc<Memory>,
@@ -108,7 +108,7 @@ pub(super) async fn serve<E: Export>(
     stream: UnixStream,
     export: Arc<E>,
     common: Arc<Common>,
-    place: Place,
+    seat: Seat,
     mut open: watch::Receiver<()>,
 ) -> io::Result<()> {
     let mut wire = Wire::new(stream);
@@ -118,7 +118,7 @@ pub(super) async fn serve<E: Export>(
     let mut session = Session {
         disk: Arc::new(Disk::new(export)),
         common,
-        place: Arc::new(place),
+        seat: Arc::new(seat),
         features: 0,
         protocol: 0,
         memory: Arc::default(),
@@ -377,8 +377,7 @@ impl<E: Export> Session<E> {
     fn start(&mut self, number: u32) -> io::Result<()> {
         let is_always_enabled = self.features & PROTOCOL_FEATURES == 0;
         let has_event_index = self.features & EVENT_INDEX != 0;
-        let (disk, memory, place) =
-            (Arc::clone(&self.disk), Arc::clone(&self.memory), Arc::clone(&self.place));
+        let (disk, memory, seat) = (Arc::clone(&self.disk), Arc::clone(&self.memory), Arc::clone(&self.seat));
         let (inflight, shards) = (self.inflight.clone(), self.common.shards.upgrade());
         let patience = self.common.patience;
         let ring = self.ring(number)?;
@@ -393,7 +392,7 @@ impl<E: Export> Session<E> {
             return Err(violation("a ring outside of guest memory"));
         };
         let Some(shards) = shards else { return Ok(()) };
-        let place_of_ring =
+        let ring_place =
             RingPlace { size: ring.size, table, available, used, next: ring.base, has_event_index };
         let inflight = match inflight {
             Some(inflight) => {
@@ -404,7 +403,7 @@ impl<E: Export> Session<E> {
         };
         let kick = kick.try_clone()?;
         let control = Arc::clone(&ring.control);
-        let loan = Loan::of_part(place, MOST_QUEUES.into());
+        let loan = Loan::of_part(seat, MOST_QUEUES.into());
         let (stop, mut stopped) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let turn = Arc::clone(&ring.turn);
@@ -413,12 +412,12 @@ impl<E: Export> Session<E> {
             let _turn = tokio::select! {
                 biased;
                 stopped = &mut stopped => {
-                    return drop(end.send(stopped.map(|()| place_of_ring.next).map_err(|_| Failure::Client)));
+                    return drop(end.send(stopped.map(|()| ring_place.next).map_err(|_| Failure::Client)));
                 }
                 turn = turn.lock_owned() => turn,
             };
             let stop = (stopped, patience);
-            match queue::serve(disk, place_of_ring, (control, kick), inflight, loan, stop).await {
+            match queue::serve(disk, ring_place, (control, kick), inflight, loan, stop).await {
                 Ok(Stopped { base, rest }) => {
                     let _ = end.send(Ok(base));
                     rest.done().await;

@@ -150,7 +150,7 @@ async fn accept<X: Exports>(
                 return;
             }
         };
-        let Some(place) = resources.place() else {
+        let Some(seat) = resources.seat() else {
             tracing::warn!(volume = name, "too many vhost-user clients; one was sent away");
             continue;
         };
@@ -164,7 +164,7 @@ async fn accept<X: Exports>(
                 let export =
                     export.map_err(|why| io::Error::other(format!("it cannot be opened: {why:?}")))?;
                 tracing::info!(volume = name, "a vhost-user session begins");
-                session::serve(stream, export, common, place, open).await
+                session::serve(stream, export, common, seat, open).await
             };
             match served.await {
                 Ok(()) => tracing::info!(volume = name, "a vhost-user session ended"),

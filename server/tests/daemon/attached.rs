@@ -121,14 +121,14 @@ impl BlockDevice for FakeDevice {
     }
 }
 
-struct Place {
+struct Rig {
     running: Running,
     fake: Fake,
     links: PathBuf,
     _devices: tempfile::TempDir,
 }
 
-impl Place {
+impl Rig {
     fn new() -> Self {
         let devices = tempfile::tempdir().unwrap();
         let fake = Fake { place: devices.path().to_owned(), ..Fake::default() };
@@ -168,154 +168,154 @@ impl Place {
 
 #[test]
 fn a_volume_is_a_device_until_it_is_detached_or_its_pool_exported() {
-    let place = Place::new();
-    let daemon = &place.running.daemon;
+    let rig = Rig::new();
+    let daemon = &rig.running.daemon;
     let attach = || block_on(daemon.attach_volume(AttachVolume { volume: "tank/vol".into(), through: None }));
     let attached = attach().unwrap();
-    assert_eq!((Some(attached.node.clone()), place.link("tank/vol")), (place.node(0), place.node(0)));
+    assert_eq!((Some(attached.node.clone()), rig.link("tank/vol")), (rig.node(0), rig.node(0)));
     assert_eq!(attach().unwrap(), attached, "it has one already");
     assert_eq!(daemon.list_attached(ListAttached {}).unwrap(), [attached]);
     let none = block_on(daemon.attach_volume(AttachVolume { volume: "tank/none".into(), through: None }))
         .unwrap_err();
     assert_eq!(none.kind, ErrorKind::NotFound);
 
-    place.fake.is_in_use.store(true, Ordering::Relaxed);
+    rig.fake.is_in_use.store(true, Ordering::Relaxed);
     let detach = |force| block_on(daemon.detach_volume(DetachVolume { volume: "tank/vol".into(), force }));
     let refused = detach(false).unwrap_err();
     assert!(refused.kind == ErrorKind::Busy && refused.message.contains("nbd0"), "{refused}");
     let export = |force| block_on(daemon.export(ExportPool { all: true, force, ..ExportPool::default() }));
     let refused = export(false).unwrap_err();
     assert!(refused.kind == ErrorKind::Busy && refused.message.contains("in use as"), "{refused}");
-    assert_eq!(place.link("tank/vol"), place.node(0));
+    assert_eq!(rig.link("tank/vol"), rig.node(0));
     detach(true).unwrap();
-    assert_eq!((place.link("tank/vol"), place.links.join("tank").exists()), (None, false));
+    assert_eq!((rig.link("tank/vol"), rig.links.join("tank").exists()), (None, false));
     assert_eq!(detach(true).unwrap_err().kind, ErrorKind::NotFound);
 
     // One that nothing uses does not keep its pool.
-    place.fake.is_in_use.store(false, Ordering::Relaxed);
+    rig.fake.is_in_use.store(false, Ordering::Relaxed);
     attach().unwrap();
     export(false).unwrap();
-    assert_eq!((place.link("tank/vol"), place.fake.place.join("nbd1").exists()), (None, false));
+    assert_eq!((rig.link("tank/vol"), rig.fake.place.join("nbd1").exists()), (None, false));
 }
 
 #[test]
 fn volmode_makes_and_removes_the_device_with_the_volume() {
-    let place = Place::new();
-    place.set("volmode", "dev");
-    assert_eq!(place.link("tank/vol"), place.node(0));
-    place.set("volsize", "16M");
-    assert_eq!(*place.fake.sizes.lock().unwrap(), [16 * MEBIBYTE]);
-    place.set("volmode", "none");
-    assert_eq!(place.link("tank/vol"), None);
-    place.set("volmode", "full");
-    assert_eq!(place.link("tank/vol"), place.node(1));
+    let rig = Rig::new();
+    rig.set("volmode", "dev");
+    assert_eq!(rig.link("tank/vol"), rig.node(0));
+    rig.set("volsize", "16M");
+    assert_eq!(*rig.fake.sizes.lock().unwrap(), [16 * MEBIBYTE]);
+    rig.set("volmode", "none");
+    assert_eq!(rig.link("tank/vol"), None);
+    rig.set("volmode", "full");
+    assert_eq!(rig.link("tank/vol"), rig.node(1));
 
     let rename = RenameDataset { from: "tank/vol".into(), to: "tank/new".into(), ..RenameDataset::default() };
-    place.act(&rename).unwrap();
-    assert_eq!((place.link("tank/vol"), place.link("tank/new")), (None, place.node(2)));
+    rig.act(&rename).unwrap();
+    assert_eq!((rig.link("tank/vol"), rig.link("tank/new")), (None, rig.node(2)));
     // One that is in use keeps its volume.
-    place.fake.is_in_use.store(true, Ordering::Relaxed);
+    rig.fake.is_in_use.store(true, Ordering::Relaxed);
     let destroy = DestroyDataset { name: "tank/new".into(), ..DestroyDataset::default() };
-    assert!(place.act(&destroy).unwrap_err().contains("busy"));
-    place.fake.is_in_use.store(false, Ordering::Relaxed);
-    place.act(&destroy).unwrap();
-    assert_eq!((place.link("tank/new"), place.links.join("tank").exists()), (None, false));
+    assert!(rig.act(&destroy).unwrap_err().contains("busy"));
+    rig.fake.is_in_use.store(false, Ordering::Relaxed);
+    rig.act(&destroy).unwrap();
+    assert_eq!((rig.link("tank/new"), rig.links.join("tank").exists()), (None, false));
 }
 
 #[test]
 fn a_device_that_was_asked_for_goes_with_its_volume_to_another_name() {
-    let place = Place::new();
+    let rig = Rig::new();
     let attach = AttachVolume { volume: "tank/vol".into(), through: Some(Through::Nbd) };
-    place.act(&attach).unwrap();
+    rig.act(&attach).unwrap();
     for (from, to) in [("tank/vol", "tank/volume"), ("tank/volume", "tank/v")] {
-        place.act(&RenameDataset { from: from.into(), to: to.into(), ..RenameDataset::default() }).unwrap();
-        assert_eq!([from, to].map(|name| place.link(name).is_some()), [false, true]);
+        rig.act(&RenameDataset { from: from.into(), to: to.into(), ..RenameDataset::default() }).unwrap();
+        assert_eq!([from, to].map(|name| rig.link(name).is_some()), [false, true]);
     }
 }
 
 #[test]
 fn a_device_that_keeps_its_size_is_attached_again_unless_it_is_in_use() {
-    let place = Place::new();
-    place.fake.keeps_sizes.store(true, Ordering::Relaxed);
-    place.set("volmode", "dev");
-    place.fake.is_in_use.store(true, Ordering::Relaxed);
-    place.set("volsize", "16M");
-    assert_eq!(place.link("tank/vol"), place.node(0));
-    place.fake.is_in_use.store(false, Ordering::Relaxed);
-    place.set("volsize", "24M");
-    assert_eq!(place.link("tank/vol"), place.node(1));
-    assert_eq!(*place.fake.ends.lock().unwrap(), ["flush", "detach"]);
+    let rig = Rig::new();
+    rig.fake.keeps_sizes.store(true, Ordering::Relaxed);
+    rig.set("volmode", "dev");
+    rig.fake.is_in_use.store(true, Ordering::Relaxed);
+    rig.set("volsize", "16M");
+    assert_eq!(rig.link("tank/vol"), rig.node(0));
+    rig.fake.is_in_use.store(false, Ordering::Relaxed);
+    rig.set("volsize", "24M");
+    assert_eq!(rig.link("tank/vol"), rig.node(1));
+    assert_eq!(*rig.fake.ends.lock().unwrap(), ["flush", "detach"]);
 }
 
 #[test]
 fn what_the_kernel_keeps_is_written_before_the_daemon_ends_also_where_it_is_asked_to() {
-    let place = Place::new();
-    place.set("volmode", "dev");
+    let rig = Rig::new();
+    rig.set("volmode", "dev");
     // A mount keeps it from being detached only without force.
-    place.fake.is_in_use.store(true, Ordering::Relaxed);
-    place.act(&Shutdown {}).unwrap();
-    assert_eq!(*place.fake.ends.lock().unwrap(), ["flush", "detach"]);
-    assert_eq!(place.link("tank/vol"), None);
+    rig.fake.is_in_use.store(true, Ordering::Relaxed);
+    rig.act(&Shutdown {}).unwrap();
+    assert_eq!(*rig.fake.ends.lock().unwrap(), ["flush", "detach"]);
+    assert_eq!(rig.link("tank/vol"), None);
 }
 
 #[test]
 fn a_device_that_cannot_be_flushed_goes_by_force_only() {
-    let place = Place::new();
-    place.set("volmode", "dev");
-    place.fake.cannot_flush.store(true, Ordering::Relaxed);
+    let rig = Rig::new();
+    rig.set("volmode", "dev");
+    rig.fake.cannot_flush.store(true, Ordering::Relaxed);
     let detach = |force| {
         let detach = DetachVolume { volume: "tank/vol".into(), force };
-        block_on(place.running.daemon.detach_volume(detach))
+        block_on(rig.running.daemon.detach_volume(detach))
     };
     assert!(detach(false).unwrap_err().message.contains("stays attached"));
-    assert_eq!(place.link("tank/vol"), place.node(0));
+    assert_eq!(rig.link("tank/vol"), rig.node(0));
     detach(true).unwrap();
-    assert_eq!(*place.fake.ends.lock().unwrap(), ["flush", "flush", "fail"]);
-    assert_eq!(place.link("tank/vol"), None);
+    assert_eq!(*rig.fake.ends.lock().unwrap(), ["flush", "flush", "fail"]);
+    assert_eq!(rig.link("tank/vol"), None);
 }
 
 #[test]
 fn snapshots_are_devices_where_snapdev_says_so() {
-    let place = Place::new();
+    let rig = Rig::new();
     let snapshot = |name: &str| {
-        place.act(&TakeSnapshots { names: vec![name.into()], ..TakeSnapshots::default() }).unwrap();
+        rig.act(&TakeSnapshots { names: vec![name.into()], ..TakeSnapshots::default() }).unwrap();
     };
     snapshot("tank/vol@a");
-    place.set("snapdev", "visible");
-    assert_eq!(place.link("tank/vol@a"), None, "its volume is no device");
-    place.set("volmode", "dev");
-    let is_there = |name: &str| place.link(name).is_some();
+    rig.set("snapdev", "visible");
+    assert_eq!(rig.link("tank/vol@a"), None, "its volume is no device");
+    rig.set("volmode", "dev");
+    let is_there = |name: &str| rig.link(name).is_some();
     assert_eq!(["tank/vol", "tank/vol@a"].map(is_there), [true; 2]);
     snapshot("tank/vol@b");
     assert_eq!(["tank/vol", "tank/vol@a", "tank/vol@b"].map(is_there), [true; 3]);
     let destroy = DestroyDataset { name: "tank/vol@a".into(), ..DestroyDataset::default() };
-    place.act(&destroy).unwrap();
+    rig.act(&destroy).unwrap();
     assert_eq!(["tank/vol", "tank/vol@a", "tank/vol@b"].map(is_there), [true, false, true]);
-    place.set("snapdev", "hidden");
+    rig.set("snapdev", "hidden");
     assert_eq!(["tank/vol", "tank/vol@b"].map(is_there), [true, false]);
 }
 
 #[test]
 fn a_snapshot_that_is_a_device_in_use_does_not_go_with_its_last_hold() {
-    let place = Place::new();
-    place.set("volmode", "dev");
-    place.set("snapdev", "visible");
+    let rig = Rig::new();
+    rig.set("volmode", "dev");
+    rig.set("snapdev", "visible");
     let snapshots = vec!["tank/vol@s".to_owned()];
-    place.act(&TakeSnapshots { names: snapshots.clone(), ..TakeSnapshots::default() }).unwrap();
+    rig.act(&TakeSnapshots { names: snapshots.clone(), ..TakeSnapshots::default() }).unwrap();
     let hold = |release| HoldSnapshots {
         snapshots: snapshots.clone(),
         tag: "kept".into(),
         release,
         ..HoldSnapshots::default()
     };
-    place.act(&hold(false)).unwrap();
+    rig.act(&hold(false)).unwrap();
     let destroy = DestroyDataset { name: "tank/vol@s".into(), defer: true, ..DestroyDataset::default() };
-    place.act(&destroy).unwrap();
-    assert!(place.link("tank/vol@s").is_some(), "it waits");
-    place.fake.is_in_use.store(true, Ordering::Relaxed);
-    let refused = place.act(&hold(true)).unwrap_err();
+    rig.act(&destroy).unwrap();
+    assert!(rig.link("tank/vol@s").is_some(), "it waits");
+    rig.fake.is_in_use.store(true, Ordering::Relaxed);
+    let refused = rig.act(&hold(true)).unwrap_err();
     assert!(refused.contains("busy"), "{refused}");
-    place.fake.is_in_use.store(false, Ordering::Relaxed);
-    place.act(&hold(true)).unwrap();
-    assert_eq!(place.link("tank/vol@s"), None);
+    rig.fake.is_in_use.store(false, Ordering::Relaxed);
+    rig.act(&hold(true)).unwrap();
+    assert_eq!(rig.link("tank/vol@s"), None);
 }

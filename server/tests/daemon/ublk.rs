@@ -335,14 +335,14 @@ impl Queue for Pushed {
     }
 }
 
-struct Place {
+struct Rig {
     running: Running,
     fake: Fake,
     links: PathBuf,
     _devices: TempDir,
 }
 
-impl Place {
+impl Rig {
     fn new(features: u64) -> Self {
         let devices = tempfile::tempdir().unwrap();
         let state = State { features, ..State::default() };
@@ -387,10 +387,10 @@ impl Place {
 
 #[test]
 fn a_volume_is_read_and_written_through_ublk() {
-    let place = Place::new(FEATURES);
-    let fake = &place.fake;
-    let attached = place.attach("tank/vol");
-    let link = place.links.join("tank/vol");
+    let rig = Rig::new(FEATURES);
+    let fake = &rig.fake;
+    let attached = rig.attach("tank/vol");
+    let link = rig.links.join("tank/vol");
     assert_eq!((&attached.node, &attached.link), (&fake.node(0), &link));
     assert_eq!(attached.through, Through::Ublk);
     assert_eq!(std::fs::read_link(&link).unwrap(), fake.node(0));
@@ -403,7 +403,7 @@ fn a_volume_is_read_and_written_through_ublk() {
         assert_eq!(word(&device.parameters, 44), 16 << 10);
         device.queues.len()
     };
-    assert_eq!(place.sectors(0), 8 << 11);
+    assert_eq!(rig.sectors(0), 8 << 11);
 
     assert_eq!(fake.read(0, 0, (0, 16)).unwrap(), [0; 8192]);
     let data: Vec<u8> = (0..65_536u32).map(|at| (at / 7) as u8).collect();
@@ -425,7 +425,7 @@ fn a_volume_is_read_and_written_through_ublk() {
     assert_eq!(fake.ask(0, 0, WRITE, (end, 1), &[1; 512]), Err(-libc::ENOSPC));
     assert_eq!(fake.ask(0, 0, 4, (0, 1), &[]), Err(-libc::EOPNOTSUPP));
 
-    place.detach("tank/vol");
+    rig.detach("tank/vol");
     let state = fake.state();
     assert!(state.devices.is_empty() && !link.exists() && !fake.nodes.join("ublkb0").exists());
     use Command::*;
@@ -434,9 +434,9 @@ fn a_volume_is_read_and_written_through_ublk() {
 
 #[test]
 fn many_requests_are_under_way_at_once() {
-    let place = Place::new(FEATURES);
-    place.attach("tank/vol");
-    let fake = &place.fake;
+    let rig = Rig::new(FEATURES);
+    rig.attach("tank/vol");
+    let fake = &rig.fake;
     std::thread::scope(|scope| {
         for worker in 0..16u64 {
             scope.spawn(move || {
@@ -453,30 +453,30 @@ fn many_requests_are_under_way_at_once() {
 
 #[test]
 fn a_snapshot_is_read_only() {
-    let place = Place::new(FEATURES);
+    let rig = Rig::new(FEATURES);
     let take = TakeSnapshots { names: vec!["tank/vol@s".into()], ..TakeSnapshots::default() };
-    block_on(place.running.daemon.take_snapshots(take)).unwrap();
-    place.attach("tank/vol@s");
-    assert_eq!(place.fake.state().devices[&0].parameters[4..12], [1, 0, 0, 0, 1, 0, 0, 0]);
-    assert_eq!(place.fake.read(0, 0, (0, 1)).unwrap(), [0; 512]);
-    assert_eq!(place.fake.ask(0, 0, WRITE, (0, 1), &[1; 512]), Err(-libc::EPERM));
+    block_on(rig.running.daemon.take_snapshots(take)).unwrap();
+    rig.attach("tank/vol@s");
+    assert_eq!(rig.fake.state().devices[&0].parameters[4..12], [1, 0, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(rig.fake.read(0, 0, (0, 1)).unwrap(), [0; 512]);
+    assert_eq!(rig.fake.ask(0, 0, WRITE, (0, 1), &[1; 512]), Err(-libc::EPERM));
 }
 
 #[test]
 fn a_new_size_is_the_devices_at_once_or_where_the_kernel_keeps_it_that_of_a_new_one() {
     for (features, command) in [(FEATURES | UPDATE_SIZE, Command::UpdateSize), (FEATURES, Command::Stop)] {
-        let place = Place::new(features);
-        place.attach("tank/vol");
-        place.set("volsize", "16M");
-        assert_eq!(place.sectors(0), 16 << 11);
-        assert!(place.fake.state().log.contains(&command));
-        place.fake.ask(0, 0, WRITE, ((16 * MEBIBYTE / 512) - 1, 1), &[1; 512]).unwrap();
+        let rig = Rig::new(features);
+        rig.attach("tank/vol");
+        rig.set("volsize", "16M");
+        assert_eq!(rig.sectors(0), 16 << 11);
+        assert!(rig.fake.state().log.contains(&command));
+        rig.fake.ask(0, 0, WRITE, ((16 * MEBIBYTE / 512) - 1, 1), &[1; 512]).unwrap();
     }
 }
 
 #[test]
 fn only_what_a_daemon_of_this_program_left_that_died_is_removed() {
-    let place = Place::new(FEATURES);
+    let rig = Rig::new(FEATURES);
     let left = |process: u32, mark: u32, state: u16| {
         let mut info = [0; 64];
         info[4..6].copy_from_slice(&state.to_ne_bytes());
@@ -488,55 +488,55 @@ fn only_what_a_daemon_of_this_program_left_that_died_is_removed() {
     // Beyond the largest number that a process may have.
     let dead = 1 << 30;
     {
-        let devices = &mut place.fake.state().devices;
+        let devices = &mut rig.fake.state().devices;
         devices.insert(3, left(dead, mark, 0));
         devices.insert(4, left(dead, mark, 1));
         devices.insert(5, left(dead, mark + 1, 0));
         devices.insert(6, left(std::os::unix::process::parent_id(), mark, 0));
     }
-    place.attach("tank/vol");
-    let ids = place.fake.ids().unwrap();
+    rig.attach("tank/vol");
+    let ids = rig.fake.ids().unwrap();
     assert_eq!(ids, [0, 4, 5, 6]);
 
     // At the start too, with links to what is gone.
-    place.fake.state().devices.insert(3, left(dead, mark, 0));
-    let dangling = place.links.join("old/v");
+    rig.fake.state().devices.insert(3, left(dead, mark, 0));
+    let dangling = rig.links.join("old/v");
     std::fs::create_dir_all(dangling.parent().unwrap()).unwrap();
-    std::os::unix::fs::symlink(place.fake.node(9), &dangling).unwrap();
-    place.running.daemon.clear_left_devices();
-    assert_eq!(place.fake.ids().unwrap(), [0, 4, 5, 6]);
-    assert!(!place.links.join("old").exists() && place.links.join("tank/vol").exists());
+    std::os::unix::fs::symlink(rig.fake.node(9), &dangling).unwrap();
+    rig.running.daemon.clear_left_devices();
+    assert_eq!(rig.fake.ids().unwrap(), [0, 4, 5, 6]);
+    assert!(!rig.links.join("old").exists() && rig.links.join("tank/vol").exists());
 }
 
 #[test]
 fn what_cannot_begin_leaves_nothing() {
-    let place = Place::new(FEATURES);
-    place.fake.state().refused_queue = Some(0);
+    let rig = Rig::new(FEATURES);
+    rig.fake.state().refused_queue = Some(0);
     let attach = AttachVolume { volume: "tank/vol".into(), through: Some(Through::Ublk) };
-    let refused = block_on(place.running.daemon.attach_volume(attach)).unwrap_err();
+    let refused = block_on(rig.running.daemon.attach_volume(attach)).unwrap_err();
     assert!(refused.message.contains("Invalid argument"), "{refused}");
-    assert!(place.fake.state().devices.is_empty() && !place.links.exists());
-    assert_eq!(place.running.daemon.list_attached(ListAttached {}).unwrap(), []);
-    place.fake.state().refused_queue = None;
-    place.attach("tank/vol");
+    assert!(rig.fake.state().devices.is_empty() && !rig.links.exists());
+    assert_eq!(rig.running.daemon.list_attached(ListAttached {}).unwrap(), []);
+    rig.fake.state().refused_queue = None;
+    rig.attach("tank/vol");
 }
 
 #[test]
 fn a_kernel_without_ublk_or_with_an_old_one_is_told_of() {
     for (features, expected) in [(0, "modprobe ublk_drv"), (1 << 6, "Linux 6.5")] {
-        let place = Place::new(features);
+        let rig = Rig::new(features);
         let attach = AttachVolume { volume: "tank/vol".into(), through: Some(Through::Ublk) };
-        let refused = block_on(place.running.daemon.attach_volume(attach)).unwrap_err();
+        let refused = block_on(rig.running.daemon.attach_volume(attach)).unwrap_err();
         assert!(refused.kind == ErrorKind::Refused && refused.message.contains(expected), "{refused}");
     }
 }
 
 #[test]
 fn one_that_is_attached_stays_in_its_way() {
-    let place = Place::new(FEATURES);
+    let rig = Rig::new(FEATURES);
     let attach = |through| {
         let attach = AttachVolume { volume: "tank/vol".into(), through };
-        block_on(place.running.daemon.attach_volume(attach))
+        block_on(rig.running.daemon.attach_volume(attach))
     };
     // The first way that there is.
     assert_eq!(attach(None).unwrap().through, Through::Ublk);

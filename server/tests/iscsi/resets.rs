@@ -54,6 +54,8 @@ fn a_reset_of_one_unit_leaves_the_others_alone() {
     let served = Served::start_with(disks, None, Limits::default());
     let [mut one, mut other] =
         ["a", "b"].map(|name| Initiator::log_in_as(&served, name, "iqn.2026-11.org.cenote:vms", &[]));
+    // The session has its units when it answers.
+    assert_eq!(status(&other.command(&TEST_UNIT_READY, 0, false, &[])), 0);
     one.lun = 1;
     assert_eq!(one.manage(5).header[2], 0);
     assert_eq!(status(&other.command(&TEST_UNIT_READY, 0, false, &[])), 0);

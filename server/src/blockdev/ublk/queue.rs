@@ -39,7 +39,7 @@ use crate::block::{Export, ExportError, FailureKind};
 const TURNS: usize = 64;
 
 /// A request under way: its tag and its result.
-type UnderWay = Pin<Box<dyn Future<Output = (u16, i32)> + Send>>;
+type Executing = Pin<Box<dyn Future<Output = (u16, i32)> + Send>>;
 
 /// A queue that is served.
 pub struct Serving<E> {
@@ -50,7 +50,7 @@ pub struct Serving<E> {
     signal: AsyncFd<OwnedFd>,
     /// By tag, whether its request is with us.
     ours: Vec<bool>,
-    waiting: FuturesUnordered<UnderWay>,
+    waiting: FuturesUnordered<Executing>,
     /// Tags that came back without a request.
     gone: usize,
     /// An empty vector kept for its memory.
@@ -169,7 +169,7 @@ impl<E: Export> Serving<E> {
         let (export, device) = (Arc::clone(&self.export), Arc::clone(&self.device));
         let number = self.number;
         let execute = async move { execute(&*export, &*device, (number, tag), request).await };
-        let mut execute: UnderWay = Box::pin(AssertUnwindSafe(execute).catch_unwind().map(move |result| {
+        let mut execute: Executing = Box::pin(AssertUnwindSafe(execute).catch_unwind().map(move |result| {
             // A panic ends its request alone.
             (tag, result.unwrap_or(-libc::EIO))
         }));

@@ -68,8 +68,8 @@ impl Daemon {
                 Need::New(permission, name) => match self.exists(name).await? {
                     true => self.may_on(caller, permission, name).await,
                     false => {
-                        let (place, _) = self.place_above(name).await?;
-                        Ok(place.allows(Subject::New, caller, permission))
+                        let (chain, _) = self.chain_above(name).await?;
+                        Ok(chain.allows(Subject::New, caller, permission))
                     }
                 },
                 Need::Origin(permission, name) => {
@@ -108,9 +108,9 @@ impl Daemon {
         let open = |error| dataset_error("open", name, error);
         let dsl = pool.dsl().await.map_err(open)?;
         let dir = dsl.find_dir(name.split(['@', '#']).next().unwrap_or(name)).await.map_err(open)?;
-        let place = Place::of(&dsl, &dir).await.map_err(open)?;
+        let chain = DelegationChain::of(&dsl, &dir).await.map_err(open)?;
         let subject = if name.contains('@') { Subject::Snapshot } else { Subject::Dataset };
-        Ok(place.allows(subject, caller, permission))
+        Ok(chain.allows(subject, caller, permission))
     }
 
     async fn may_below(&self, caller: &Caller, permission: &str, name: &str) -> Result<bool, ApiError> {
@@ -119,11 +119,16 @@ impl Daemon {
         let dsl = pool.dsl().await.map_err(open)?;
         let top = dsl.find_dir(name).await.map_err(open)?;
         // The name itself comes first, and most who may not have it end there.
-        if !Place::of(&dsl, &top).await.map_err(open)?.allows(Subject::Dataset, caller, permission) {
+        if !DelegationChain::of(&dsl, &top).await.map_err(open)?.allows(Subject::Dataset, caller, permission)
+        {
             return Ok(false);
         }
         for dir in dsl.dirs(&top).await.map_err(open)? {
-            if !Place::of(&dsl, &dir).await.map_err(open)?.allows(Subject::Dataset, caller, permission) {
+            if !DelegationChain::of(&dsl, &dir).await.map_err(open)?.allows(
+                Subject::Dataset,
+                caller,
+                permission,
+            ) {
                 return Ok(false);
             }
         }
@@ -131,10 +136,10 @@ impl Daemon {
     }
 
     async fn may_above(&self, caller: &Caller, permission: &str, name: &str) -> Result<bool, ApiError> {
-        let (place, is_parent) = self.place_above(name).await?;
+        let (chain, is_parent) = self.chain_above(name).await?;
         // What is made in between is made by the caller.
-        Ok(place.allows(Subject::Dataset, caller, permission)
-            && (is_parent || place.allows(Subject::New, caller, permission)))
+        Ok(chain.allows(Subject::Dataset, caller, permission)
+            && (is_parent || chain.allows(Subject::New, caller, permission)))
     }
 
     async fn exists(&self, name: &str) -> Result<bool, ApiError> {
@@ -148,14 +153,14 @@ impl Daemon {
     }
 
     /// The nearest dataset above a name, and whether that is its parent.
-    async fn place_above(&self, name: &str) -> Result<(Place, bool), ApiError> {
+    async fn chain_above(&self, name: &str) -> Result<(DelegationChain, bool), ApiError> {
         let pool = self.pool_of(name)?;
         let open = |error| dataset_error("open", name, error);
         let dsl = pool.dsl().await.map_err(open)?;
         let (mut above, mut is_parent) = (names::parent_of(name), true);
         while let Some(parent) = above {
             match dsl.find_dir(parent).await {
-                Ok(dir) => return Ok((Place::of(&dsl, &dir).await.map_err(open)?, is_parent)),
+                Ok(dir) => return Ok((DelegationChain::of(&dsl, &dir).await.map_err(open)?, is_parent)),
                 Err(engine::Error::NotFound(_)) => {}
                 Err(error) => return Err(open(error)),
             }
@@ -232,11 +237,11 @@ impl Daemon {
 }
 
 /// What is granted on a dataset and above it.
-struct Place {
+struct DelegationChain {
     chain: Vec<(String, Delegation)>,
 }
 
-impl Place {
+impl DelegationChain {
     async fn of(dsl: &Dsl, dir: &Arc<Dir>) -> engine::Result<Self> {
         if !dsl.has_delegation().await? {
             let text = "delegated administration is disabled on pool";

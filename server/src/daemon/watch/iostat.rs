@@ -6,7 +6,7 @@ use engine::vdev::stats::{Queue, Transfer};
 use engine::zio::write::WrittenBytes;
 
 use crate::api::edge::Edge;
-use crate::api::{self, ApiError, Listed, PoolIo, Queued, Transfers, UnderWay, VdevIo, Written};
+use crate::api::{self, ActiveTransfers, ApiError, Listed, PoolIo, Queued, Transfers, VdevIo, Written};
 use crate::daemon::{Daemon, OpenPool};
 
 impl Daemon {
@@ -83,7 +83,7 @@ fn of_vdev(vdev: &Vdev) -> VdevIo {
         sync_write: transfers(Transfer::SyncWrite),
         flush: transfers(Transfer::Flush),
         trim: transfers(Transfer::Discard),
-        under_way: UnderWay {
+        under_way: ActiveTransfers {
             sync_read: vdev.stats.under_way(Queue::SyncRead),
             sync_write: vdev.stats.under_way(Queue::SyncWrite),
             async_write: vdev.stats.under_way(Queue::AsyncWrite),

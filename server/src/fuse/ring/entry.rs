@@ -55,7 +55,7 @@ const COMMIT_AND_FETCH: u32 = 2;
 const ASIDE_BYTES: usize = 128 << 10;
 
 /// An entry that is ours.
-pub struct Entry {
+pub struct RingEntry {
     queue: u16,
     header: IoBuf,
     payload: IoBuf,
@@ -65,7 +65,7 @@ pub struct Entry {
     places: Box<[libc::iovec; 2]>,
 }
 
-impl Entry {
+impl RingEntry {
     /// An entry of a queue, of which the kernel does not know yet.
     pub fn new(queue: u16) -> Self {
         let mut header = IoBuf::zeroed(HEADER_BYTES);
@@ -137,7 +137,7 @@ impl Entry {
 /// An entry that the kernel has, or is about to have. Dropping it frees nothing: the kernel may write to it.
 pub struct Given {
     command: squeue::Entry128,
-    entry: ManuallyDrop<Entry>,
+    entry: ManuallyDrop<RingEntry>,
 }
 
 impl Given {
@@ -150,7 +150,7 @@ impl Given {
     ///
     /// # Safety
     /// The kernel has completed the command, or never seen it.
-    pub unsafe fn back(self) -> Entry {
+    pub unsafe fn back(self) -> RingEntry {
         ManuallyDrop::into_inner(self.entry)
     }
 }
@@ -176,8 +176,8 @@ mod tests {
     use crate::fuse::wire::Operation;
 
     /// An entry that came with a request: its opcode, fixed part and payload.
-    fn came(opcode: u32, fixed: &[u8], payload: &[u8]) -> Entry {
-        let mut entry = Entry::new(3);
+    fn came(opcode: u32, fixed: &[u8], payload: &[u8]) -> RingEntry {
+        let mut entry = RingEntry::new(3);
         entry.header[4..8].copy_from_slice(&opcode.to_ne_bytes());
         entry.header[8..16].copy_from_slice(&77u64.to_ne_bytes());
         entry.header[FIXED_AT..FIXED_AT + fixed.len()].copy_from_slice(fixed);

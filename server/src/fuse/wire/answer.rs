@@ -98,7 +98,7 @@ impl Attributes {
 
 /// The object of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct NameAnswer<'a> {
     /// Attributes, with the number of the node.
     pub attributes: &'a Attributes,
     /// Tells files apart that have a number one after the other.
@@ -182,7 +182,7 @@ impl<'a> Room<'a> {
     }
 
     /// The object of a name.
-    pub fn entry(mut self, entry: &Entry<'_>) -> Result<usize, Errno> {
+    pub fn entry(mut self, entry: &NameAnswer<'_>) -> Result<usize, Errno> {
         self.put_entry(entry);
         self.end()
     }
@@ -194,7 +194,7 @@ impl<'a> Room<'a> {
     }
 
     /// Something was made and opened.
-    pub fn created(mut self, entry: &Entry<'_>, handle: FileHandle, flags: u32) -> Result<usize, Errno> {
+    pub fn created(mut self, entry: &NameAnswer<'_>, handle: FileHandle, flags: u32) -> Result<usize, Errno> {
         self.put_entry(entry);
         self.put_opened(handle, flags);
         self.end()
@@ -240,7 +240,7 @@ impl<'a> Room<'a> {
 
     /// The same with attributes. Where none are known, the entry's node has the number 0, and programs see
     /// `number`.
-    pub fn push_entry(&mut self, entry: &Entry<'_>, number: u64, cookie: u64, name: &[u8]) -> bool {
+    pub fn push_entry(&mut self, entry: &NameAnswer<'_>, number: u64, cookie: u64, name: &[u8]) -> bool {
         let fits = self.has(ENTRY_BYTES + DIRENT_BYTES + name.len().next_multiple_of(8));
         if fits {
             self.put_entry(entry);
@@ -293,7 +293,7 @@ impl<'a> Room<'a> {
         self.put_u32s([flags, 0]);
     }
 
-    fn put_entry(&mut self, entry: &Entry<'_>) {
+    fn put_entry(&mut self, entry: &NameAnswer<'_>) {
         self.put_u64(entry.attributes.number.0);
         self.put_u64(entry.generation);
         self.put_u64(entry.name_lasts.as_secs());
@@ -353,8 +353,13 @@ mod tests {
         wide.chain(narrow).collect()
     }
 
-    fn entry(attributes: &Attributes) -> Entry<'_> {
-        Entry { attributes, generation: 21, name_lasts: Duration::new(22, 24), lasts: Duration::new(23, 25) }
+    fn entry(attributes: &Attributes) -> NameAnswer<'_> {
+        NameAnswer {
+            attributes,
+            generation: 21,
+            name_lasts: Duration::new(22, 24),
+            lasts: Duration::new(23, 25),
+        }
     }
 
     fn entry_bytes() -> Vec<u8> {

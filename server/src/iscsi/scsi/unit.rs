@@ -20,7 +20,7 @@ use super::provisioning::{LOG_PAGE, Provisioning, Scarcity};
 use super::reservations::{Change, Refusal, Reservations, Use};
 use super::units::Reach;
 use super::{Found, Outcome, Sense, mode};
-use crate::block::{Asked, Entry, Export, ExportError, Gathered, Listed, Percent, Share, UnderWay};
+use crate::block::{Asked, Export, ExportError, Gathered, Listed, ListedRequest, Percent, Share, UnderWay};
 
 /// Bytes that are read or written at a time where a command names a long run.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -243,7 +243,7 @@ impl<E: Export> Unit<E> {
     }
 
     /// Lists a command that waits for this, as long as what is returned is kept.
-    pub fn list(&self, command: &Command, waits_for: &'static str) -> Option<Entry> {
+    pub fn list(&self, command: &Command, waits_for: &'static str) -> Option<ListedRequest> {
         let asked = match command.what {
             What::Read(blocks) => Asked::of("read", blocks.offset(), blocks.bytes()),
             What::Write { blocks, .. } => Asked::of("write", blocks.offset(), blocks.bytes()),

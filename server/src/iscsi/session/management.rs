@@ -16,7 +16,7 @@ const RESET: Interruption = Interruption::Reset(Sense::RESET);
 
 /// What the initiator is told of a command that is aborted, when that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum AbortAnswer {
     Nothing,
     /// That another session aborted it.
     Aborted,
@@ -66,7 +66,7 @@ impl<E: Export> Connection<E> {
             if let Some(transfer) = self.incoming.remove(&task) {
                 self.held_bytes -= transfer.command.memory_bytes();
             } else if self.active.contains_key(&task) {
-                self.aborted.insert(task, Told::Nothing);
+                self.aborted.insert(task, AbortAnswer::Nothing);
                 tasks.insert(task);
             } else {
                 self.postponed.retain(|postponed| postponed.task.tag != task);
@@ -131,7 +131,7 @@ impl<E: Export> Connection<E> {
             }
             // Those that this session ends itself are not answered.
             running.into_iter().for_each(|tag| {
-                self.aborted.entry(tag).or_insert(Told::Aborted);
+                self.aborted.entry(tag).or_insert(AbortAnswer::Aborted);
             });
             for task in ended {
                 self.respond(&Ended { task, outcome: Outcome::Aborted, sends: 0, held_bytes: 0 });

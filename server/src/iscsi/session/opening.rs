@@ -19,18 +19,18 @@ pub(super) type All<E> = (Opened<E>, bool);
 /// Units that are being opened.
 pub(super) enum Opening<'a, E> {
     None,
-    UnderWay(BoxFuture<'a, All<E>>),
+    Going(BoxFuture<'a, All<E>>),
     Done(All<E>),
 }
 
 impl<'a, E> Opening<'a, E> {
     pub fn of(opening: Option<BoxFuture<'a, All<E>>>) -> Self {
-        opening.map_or(Self::None, Self::UnderWay)
+        opening.map_or(Self::None, Self::Going)
     }
 
     /// Goes on with it.
     pub fn go_on(&mut self, context: &mut Context<'_>) {
-        if let Self::UnderWay(opening) = self
+        if let Self::Going(opening) = self
             && let Poll::Ready(units) = opening.poll_unpin(context)
         {
             *self = Self::Done(units);

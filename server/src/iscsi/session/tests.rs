@@ -101,10 +101,10 @@ impl Served {
         };
         let unit = Unit::new(Arc::clone(&disk), &Share::default(), &surroundings, Arc::default());
         let units = Units::new("iqn.test:disk".into(), None, vec![(0, Arc::new(unit))], Arc::default());
-        let place = resources.place().expect("a place");
+        let seat = resources.seat().expect("a seat");
         let agreed = Agreed::default();
         let (shared_with, target) = (None, None);
-        let session = Session { initiator, shared_with, target, agreed, command: 1, status: 1, place };
+        let session = Session { initiator, shared_with, target, agreed, command: 1, status: 1, seat };
         let session =
             tokio::spawn(async move { super::serve(socket, session, Some(units), &OneUnit, replaced).await });
         Self { disk, done, wire, replaces, session, next: 1 }

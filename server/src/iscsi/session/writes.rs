@@ -7,7 +7,7 @@ use device::IoBuf;
 use super::super::pdu::{Header, NO_TAG, answer};
 use super::super::scsi::{Command, Outcome, Sense, Unit};
 use super::{Connection, Ended, Postponed, Task};
-use crate::block::{Entry, Export};
+use crate::block::{Export, ListedRequest};
 
 /// A write whose data have not all come.
 pub(super) struct Transfer<E> {
@@ -25,7 +25,7 @@ pub(super) struct Transfer<E> {
     next_data: u32,
     is_damaged: bool,
     /// That it waits, for a person who asks.
-    listed: Option<Entry>,
+    listed: Option<ListedRequest>,
 }
 
 impl<E: Export> Connection<E> {

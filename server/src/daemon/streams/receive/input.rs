@@ -88,12 +88,12 @@ pub struct Receives {
 
 /// A receive that is under way.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<Receives>, watch::Sender<bool>);
+pub(super) struct Receiving(Arc<Receives>, watch::Sender<bool>);
 
 impl Receives {
-    pub(super) fn add(self: &Arc<Self>, input: &StreamInput) -> UnderWay {
+    pub(super) fn add(self: &Arc<Self>, input: &StreamInput) -> Receiving {
         self.state.lock().ignore_poison().push(input.stop.clone());
-        UnderWay(Arc::clone(self), input.stop.clone())
+        Receiving(Arc::clone(self), input.stop.clone())
     }
 
     /// Whether there are any.
@@ -115,7 +115,7 @@ impl Receives {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for Receiving {
     fn drop(&mut self) {
         self.0.state.lock().ignore_poison().retain(|stop| !stop.same_channel(&self.1));
         self.0.ended.notify_all();

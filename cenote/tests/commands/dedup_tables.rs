@@ -10,9 +10,9 @@ fn pool(session: &Session) {
     std::fs::File::create(&disk).unwrap().set_len(128 << 20).unwrap();
     let disk = disk.to_str().unwrap();
     session.print(&["zpool", "create", "-O", "dedup=on", "-O", "compression=off", "tank", disk]);
-    session.print(&["zfs", "create", "-s", "-V", "16M", "-o", "volblocksize=8K", "tank/v"]);
+    session.print(&["zfs", "create", "-s", "-V", "16M", "-o", "volblocksize=16K", "tank/v"]);
     let uri = format!("nbd+unix:///tank/v?socket={}", session.nbd_socket().display());
-    let writes = (0..64).map(|block| format!("write -P {} {}k 8k", block + 1, block * 8));
+    let writes = (0..64).map(|block| format!("write -P {} {}k 16k", block + 1, block * 16));
     let mut io = Command::new("qemu-io");
     io.args(["-f", "raw"]);
     for write in writes.chain(["flush".to_owned()]) {

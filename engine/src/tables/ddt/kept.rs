@@ -2,9 +2,9 @@
 //!
 //! # The idea
 //! A log has as many entries as a hundred groups change, and a group as many as it writes and frees blocks.
-//! So what an entry takes is what counts. Entries lie in chunks, one behind the other, with their keys; a hash
-//! table has their numbers. There is no pointer to an entry, and no room is left for those that may come,
-//! but for the last chunk and the hash table.
+//! So what an entry takes is what counts. Entries lie in chunks, one behind the other, with their keys; a
+//! hash table has their numbers. There is no pointer to an entry, and no room is left for those that may
+//! come, but for the last chunk and the hash table.
 //!
 //! | an entry of flat form | bytes |
 //! |---|---|

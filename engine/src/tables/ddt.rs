@@ -223,6 +223,11 @@ impl Ddt {
         }
     }
 
+    fn enter_into_filters(&self, checksum: ChecksumType, changes: &[(DdtKey, Live)]) {
+        let mut filters = self.filters();
+        changes.iter().for_each(|(key, _)| filters.enter(checksum, &key.words()));
+    }
+
     fn kind_of_new(&self) -> Kind {
         if self.makes_fast.load(Ordering::Relaxed) { Kind::FAST } else { Kind::TRADITIONAL }
     }
@@ -326,9 +331,7 @@ impl Ddt {
             // Only the sync looks at tables, and this is the sync.
             let Some(mut table) = self.tables().remove(&raw) else { continue };
             let changes = table.take_changes();
-            let mut filters = self.filters();
-            changes.iter().for_each(|(key, _)| filters.enter(table.checksum(), &key.words()));
-            drop(filters);
+            self.enter_into_filters(table.checksum(), &changes);
             if changes.is_empty() && table.is_nowhere() {
                 continue;
             }

@@ -109,7 +109,7 @@ impl Filter {
 
     fn line(&self, hash: u64) -> usize {
         // The product has the line in its upper half.
-        (u128::from(hash) * self.lines.len() as u128 >> 64) as usize
+        ((u128::from(hash) * self.lines.len() as u128) >> 64) as usize
     }
 
     fn bits(hash: u64) -> impl Iterator<Item = (usize, u64)> {

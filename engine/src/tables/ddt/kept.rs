@@ -16,6 +16,7 @@
 //!
 //! An entry of a traditional table has a box of 288 bytes more.
 
+use std::cmp::Reverse;
 use std::hash::BuildHasher;
 
 use hashbrown::hash_table::Entry;
@@ -177,7 +178,7 @@ impl<T> EntryMap<T> {
         let mut numbers: Vec<u32> =
             all.filter_map(|(number, (_, value))| value.is_some().then_some(number)).collect();
         let words = |number: u32| place(&self.chunks, number).map(|(words, _)| *words);
-        numbers.sort_unstable_by(|one, other| words(*other).cmp(&words(*one)));
+        numbers.sort_unstable_by_key(|number| Reverse(words(*number)));
         numbers
     }
 

@@ -7,6 +7,7 @@ mod cachefile;
 mod completion;
 mod counters;
 mod created;
+mod dedup_files;
 mod dedup_tables;
 mod delegation;
 mod devices;

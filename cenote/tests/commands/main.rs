@@ -8,6 +8,7 @@ mod completion;
 mod counters;
 mod created;
 mod dedup_files;
+mod dedup_seen;
 mod dedup_tables;
 mod delegation;
 mod devices;

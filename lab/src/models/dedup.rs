@@ -308,8 +308,8 @@ fn at_most(most: u64, expected: f64) -> f64 {
 }
 
 /// How the memory of a table is computed, and where that comes from.
-pub(super) const FORMULA_OF_TABLES: &str = "memory: (1 + leaves) * 32 KiB, a leaf of at most 1278 / 7 entries (old tables: 1278 / 5); \
-     reads a write: 1 - room / memory";
+pub(super) const FORMULA_OF_TABLES: &str =
+    "memory: (1 + leaves) * 32 KiB, a leaf of 1278 / 7 entries (old: / 5); reads a write: 1 - room / memory";
 pub(super) const SOURCE_OF_TABLES: &str = "OpenZFS 2.3, ddt.c, ddt_zap.c, zap_leaf.h";
 
 impl Model for Dedup {

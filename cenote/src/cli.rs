@@ -14,6 +14,7 @@ use crate::audit;
 use crate::completion;
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
 use crate::counters;
+use crate::dedup_files;
 use crate::hooks::Hooks;
 use crate::inject;
 use crate::lab::Lab;
@@ -98,6 +99,8 @@ pub enum Command {
     Detach(DetachArguments),
     /// Give a volume another volblocksize while clients use it
     Reshape(reshape::Arguments),
+    /// Find equal blocks of files and volumes, and let them share their space
+    DedupFiles(dedup_files::Arguments),
     /// Mount a filesystem with mountpoint=legacy; linked as /sbin/mount.cenote, mount(8) runs it
     #[command(name = "mount.cenote", alias = "mount.fuse.cenote")]
     MountHelper(mount_helper::Arguments),
@@ -163,6 +166,7 @@ impl Command {
             Self::Attach(arguments) => attach::attach(&arguments),
             Self::Detach(arguments) => attach::detach(&arguments),
             Self::Reshape(arguments) => arguments.run(),
+            Self::DedupFiles(arguments) => arguments.run(),
             Self::MountHelper(arguments) => arguments.run(),
             Self::UnmountHelper(arguments) => arguments.run(),
             Self::Inject(arguments) => arguments.run(),

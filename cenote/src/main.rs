@@ -16,6 +16,7 @@ mod completion;
 mod copy;
 mod counters;
 mod dead_mounts;
+mod dedup_files;
 #[cfg(test)]
 mod documented;
 mod exported;

@@ -45,10 +45,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use clap::{Args as _, FromArgMatches as _};
 use engine::dmu::Objset;
 use engine::dsl::Dsl;
 use engine::dsl::pool_features::Features;
 use engine::pool::import::{ImportOptions, Rewind};
+use engine::pool::verify::Simulated;
 use ondisk::features::Feature;
 use ondisk::{Guid, ObjsetId, Txg};
 use server::cachefile;
@@ -228,16 +230,33 @@ fn dispatch(arguments: &Arguments, out: &mut Out<'_>) -> Result<()> {
     let (pool, _) = arguments.pool();
     // A user who names the devices does not need the daemon.
     let elsewhere = arguments.exported || !arguments.places.is_empty() || arguments.cachefile.is_some();
-    let mut opened = match elsewhere {
+    let opened = match elsewhere {
         true => None,
         false => OpenPool::ask(pool)?,
     };
-    let shown = device::block_on(View::open(arguments, opened.as_ref()))
-        .and_then(|view| if arguments.json { view.json(out) } else { view.text(out) });
-    shown.map_err(|error| match &mut opened {
+    looked_at(arguments, opened, |view| if arguments.json { view.json(out) } else { view.text(out) })
+}
+
+/// Looks at a pool, which the daemon may have open.
+fn looked_at<T>(
+    arguments: &Arguments,
+    mut opened: Option<OpenPool>,
+    look: impl FnOnce(&View<'_>) -> Result<T>,
+) -> Result<T> {
+    let seen = device::block_on(View::open(arguments, opened.as_ref())).and_then(|view| look(&view));
+    seen.map_err(|error| match &mut opened {
         Some(opened) => opened.explain(error),
         None => error,
     })
+}
+
+/// How often blocks of a pool occur, whether the daemon has it open or not, by a sample of `most` different
+/// ones: for the lab.
+pub fn simulated(pool: &str, most: usize) -> Result<Simulated> {
+    let command = Arguments::augment_args(clap::Command::new("zdb").disable_help_flag(true));
+    let matches = command.try_get_matches_from(["zdb", "-S", pool])?;
+    let arguments = Arguments::from_arg_matches(&matches)?;
+    looked_at(&arguments, OpenPool::ask(pool)?, |view| blocks::simulate_dedup(view, most))
 }
 
 fn write_json(document: serde_json::Map<String, serde_json::Value>, out: &mut Out<'_>) -> Result<()> {

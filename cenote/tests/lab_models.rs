@@ -202,6 +202,9 @@ fn dedup_and_compression_foretell_what_zdb_and_a_pool_say_of_the_same_data() {
         .unwrap()
         .parse()
         .unwrap();
+    let of_pool: Value =
+        serde_json::from_str(&daemon.run(&["lab", "model", "--json", "dedup", "--from", "tank"])).unwrap();
+    let of_pool = &of_pool[0]["result"];
     daemon.run(&["zpool", "export", "tank"]);
 
     let zdb = zdb_command()
@@ -217,6 +220,11 @@ fn dedup_and_compression_foretell_what_zdb_and_a_pool_say_of_the_same_data() {
         zdb.lines().find(|line| line.trim_start().starts_with("Total")).unwrap_or_else(|| panic!("{zdb}"));
     let numbers: Vec<f64> = total.split_whitespace().skip(1).map(nice).collect();
     let (entries, blocks) = (numbers[0], numbers[4]);
+    assert_eq!(of_pool["one_in"], 1, "a small pool is looked at whole");
+    for (name, expected) in [("entries", entries), ("blocks", blocks)] {
+        let got = of_pool[name].as_f64().unwrap();
+        assert!((got / expected - 1.0).abs() < 0.01, "{name}: {got}, zdb {expected}\n{zdb}");
+    }
     let path = path.display().to_string();
     let told = model(&["dedup", &path, "--block", "16K"]);
     for (name, expected) in [("entries", entries), ("blocks", blocks)] {

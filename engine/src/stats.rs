@@ -13,6 +13,7 @@
 //! | `zfetchstats` | [`ZFETCH`], striped | process |
 //! | `zil` | [`ZIL`] and [`DatasetStats::zil`] | process, dataset |
 //! | `dmu_tx` | [`DMU_TX`] | process |
+//! | `ddt` | in the dedup tables themselves, as they are on disk | pool |
 //! | `fm` | [`crate::events`], where errors become events | process |
 //! | `memory` | by the daemon, of the system and of what holds memory | process |
 //! | `objset` | [`DatasetStats`], striped | dataset |
@@ -36,6 +37,7 @@
 
 mod arcstats;
 mod datasets;
+mod ddt;
 mod dmu;
 mod fields;
 mod fm;
@@ -49,6 +51,7 @@ pub use arcstats::Arcstats;
 pub use datasets::Layer;
 pub(crate) use datasets::Layers;
 pub use datasets::{Amplification, DatasetStats, Datasets, ObjsetStats};
+pub use ddt::DdtStats;
 pub(crate) use dmu::Zfetch;
 pub use dmu::{DMU_TX, DmuTxStats, ZFETCH, ZfetchStats};
 pub use fields::{Counter, Field, Group, Kind};
@@ -62,7 +65,7 @@ pub(crate) use zil::ZilCounters;
 pub use zil::{ZIL, ZilStats};
 
 /// All groups by name, with their fields, for lists and the manual.
-pub const GROUPS: [(&str, &[Field]); 9] = [
+pub const GROUPS: [(&str, &[Field]); 10] = [
     (Arcstats::NAME, Arcstats::FIELDS),
     (ZfetchStats::NAME, ZfetchStats::FIELDS),
     (ZilStats::NAME, ZilStats::FIELDS),
@@ -71,5 +74,6 @@ pub const GROUPS: [(&str, &[Field]); 9] = [
     (MemoryStats::NAME, MemoryStats::FIELDS),
     (ObjsetStats::NAME, ObjsetStats::FIELDS),
     (Amplification::NAME, Amplification::FIELDS),
+    (DdtStats::NAME, DdtStats::FIELDS),
     (VdevStats::NAME, VdevStats::FIELDS),
 ];

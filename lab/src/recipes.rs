@@ -13,7 +13,7 @@ pub struct Recipe {
 }
 
 /// All of them.
-pub const RECIPES: [Recipe; 14] = [
+pub const RECIPES: [Recipe; 15] = [
     Recipe {
         name: "volblocksize",
         about: "volblocksize 8K to 64K by random writes of 4K and 1M and reads outside the cache",
@@ -29,6 +29,12 @@ pub const RECIPES: [Recipe; 14] = [
         name: "compression",
         about: "off, lz4, zstd and every gzip: speed, space and CPU with made-up and real data",
         text: include_str!("../recipes/compression.toml"),
+    },
+    Recipe {
+        name: "dedup",
+        about: "dedup off, on and verify, with lz4, gzip-9 and no compression: speed and space of copies \
+            and of new data",
+        text: include_str!("../recipes/dedup.toml"),
     },
     Recipe {
         name: "topology",
@@ -138,6 +144,7 @@ mod tests {
             ("volblocksize", 5, 90),
             ("matrix", 5, 320),
             ("compression", 5, 315),
+            ("dedup", 5, 140),
             ("topology", 5, 165),
             ("cold-warm", 5, 120),
             ("sync", 5, 160),

@@ -227,6 +227,14 @@ const OTHERS: [&str; 19] = [
     THROUGH,
 ];
 
+/// The property that deduplicates.
+const DEDUP: &str = "dedup";
+
+/// Whether data of a variant with these settings are deduplicated.
+pub(crate) fn is_deduplicated(settings: &Settings) -> bool {
+    settings.get(DEDUP).is_some_and(|value| value != "off")
+}
+
 /// The setting that says how a volume is reached.
 pub const THROUGH: &str = "through";
 /// Over NBD, by fio.
@@ -269,6 +277,16 @@ impl SettingOwner {
         matches!(self, Self::Pool | Self::Server)
     }
 
+    /// The settings that a pool has of its own among others, beside who serves it. Deduplicated data would
+    /// share blocks with those of another variant, so that they have a pool for each variant.
+    pub(crate) fn of_a_pool(settings: &Settings) -> Settings {
+        let mut own = Self::Pool.pick(settings);
+        if is_deduplicated(settings) {
+            own.extend(Self::Dataset.pick(settings));
+        }
+        own
+    }
+
     /// Those of `settings` that it has.
     pub fn pick(self, settings: &Settings) -> Settings {
         let its = settings.iter().filter(|(name, _)| Self::of(name) == self);
@@ -290,6 +308,13 @@ mod tests {
         }
         assert!(SETTINGS.iter().all(|name| SettingOwner::of(name) != SettingOwner::Dataset));
         assert_eq!(SettingOwner::of("tunable.zfs_txg_timeout"), SettingOwner::Tunable);
+        let of = |dedup: &str| {
+            let settings = [("dedup", dedup), ("ashift", "12"), ("compression", "lz4"), ("bs", "8K")];
+            let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            SettingOwner::of_a_pool(&Settings::from(settings)).into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(of("off"), ["ashift"]);
+        assert_eq!(of("verify"), ["ashift", "compression", "dedup"]);
         assert_eq!(
             (SettingOwner::of("pool.autotrim"), SettingOwner::of("atime")),
             (SettingOwner::Pool, SettingOwner::Dataset)

@@ -430,7 +430,7 @@ pub type Fields<'a> = Vec<(&'static str, &'a str)>;
 /// serves it. Where pools are made of disks, those that differ in it take turns.
 fn pool_of(settings: &Settings, workload: &Workload) -> Settings {
     let mut own = SettingOwner::Server.pick(settings);
-    own.extend(SettingOwner::Pool.pick(settings));
+    own.extend(SettingOwner::of_a_pool(settings));
     if workload.missing > 0 {
         own.insert("missing".into(), workload.missing.to_string());
     }

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use lab::layout::Layout;
 use lab::models::client_latency::ClientLatency;
 use lab::models::compression::Compression;
-use lab::models::dedup::Dedup;
+use lab::models::dedup::{Dedup, Occurring};
 use lab::models::dedup_table::DedupTable;
 use lab::models::l2arc::L2arc;
 use lab::models::rebuild::{Devices, Rebuild};
@@ -118,6 +118,10 @@ enum Model {
         /// standard input)
         #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "block", "compression", "ashift"])]
         zdb: Option<PathBuf>,
+        /// By the blocks of this pool, as their pointers have them: no data are read
+        #[arg(long, value_name = "POOL")]
+        #[arg(conflicts_with_all = ["paths", "zdb", "blocks", "block", "compression", "ashift"])]
+        from: Option<String>,
         /// Size of a block: recordsize or volblocksize
         #[arg(short, long, default_value = "128K")]
         block: Size,
@@ -199,6 +203,7 @@ pub fn run(arguments: ModelArguments) -> Result<()> {
         Model::Dedup { zdb: Some(path), cache, .. } => {
             show(&[DedupTable::of_zdb(&printed_by_zdb(&path)?, cache)?], json)
         }
+        Model::Dedup { from: Some(pool), cache, .. } => show(&[occurring(&pool, cache)?], json),
         Model::Dedup { paths, block, compression, ashift, cache, .. } => {
             show(&[Dedup::of(&paths, block, &compression, ashift, cache)?], json)
         }
@@ -243,6 +248,20 @@ pub(super) fn devices_of(
         annual_failure_rate: FAILURES,
         bit_error_rate: ERRORS,
     })
+}
+
+/// Different blocks of a pool that are looked at: enough for figures that are right to a thousandth.
+const MOST_OF_POOL: usize = 1 << 20;
+
+/// What deduplication would find in a pool.
+fn occurring(pool: &str, cache: Size) -> Result<Dedup> {
+    let found = crate::zdb::simulated(pool, MOST_OF_POOL)?;
+    let blocks = found.blocks.iter().map(|(key, references)| Occurring {
+        copies: references.count,
+        lsize: key.lsize().get(),
+        allocated: references.dsize / references.count.max(1),
+    });
+    Ok(Dedup::of_pool(found.one_in, blocks, cache)?)
 }
 
 /// Bytes of `zdb -DD` that are read: it prints a few lines for each table.

@@ -4,18 +4,17 @@
 //! report is laid out as `zdb -b` lays out its own: the summary, with `-bb` the table by type of object and
 //! the histogram of sizes, with `-bbb` the levels too.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use engine::pool::verify::{
-    self, BlockKind, BlockStats, Counters, Depth, Progress, Range, References, Report, VerifyOptions, verify,
+    self, BlockKind, BlockStats, Counters, Depth, Progress, Range, Report, Simulated, VerifyOptions, verify,
 };
 use engine::vdev::{Class, Kind};
 use indicatif::{ProgressBar, ProgressStyle};
-use ondisk::ddt::DdtKey;
 use ondisk::dmu::DmuType;
 use serde_json::{Value, json};
 
@@ -89,10 +88,10 @@ pub(super) fn traverse(view: &View<'_>) -> Result<Report> {
     followed(view, |progress| Ok(verify(view.dsl.pool(), options, progress)?))
 }
 
-/// Traverses the pool for what a dedup table of all data would hold.
-pub(super) fn simulate_dedup(view: &View<'_>) -> Result<HashMap<DdtKey, References>> {
+/// Traverses the pool for what a dedup table of all data would hold, by a sample of `most` blocks.
+pub(super) fn simulate_dedup(view: &View<'_>, most: usize) -> Result<Simulated> {
     let threads = view.arguments.threads.unwrap_or(VerifyOptions::default().threads);
-    followed(view, |progress| Ok(verify::simulate_dedup(view.dsl.pool(), threads, progress)?))
+    followed(view, |progress| Ok(verify::simulate_dedup(view.dsl.pool(), threads, most, progress)?))
 }
 
 /// Does what traverses the pool, with a progress bar beside it.

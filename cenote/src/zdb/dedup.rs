@@ -79,7 +79,7 @@ pub(super) async fn dump(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
 /// What a table of all data would hold (`-S`).
 pub(super) fn dump_simulated(view: &View<'_>, out: &mut Out<'_>) -> Result<()> {
     let mut histogram = DdtHistogram::default();
-    for (key, References { count, dsize }) in blocks::simulate_dedup(view)? {
+    for (key, References { count, dsize }) in blocks::simulate_dedup(view, usize::MAX)?.blocks {
         let (lsize, psize) = (key.lsize().get(), key.psize().get());
         if let Some(bucket) = histogram.buckets.get_mut(DdtHistogram::bucket_of(count)) {
             bucket.add(&DdtStat {

@@ -7,6 +7,8 @@ mod cachefile;
 mod completion;
 mod counters;
 mod created;
+mod dedup_files;
+mod dedup_seen;
 mod dedup_tables;
 mod delegation;
 mod devices;

@@ -272,6 +272,12 @@ impl ArcCache {
         self.shard(hash).has(hash, key)
     }
 
+    /// The memory that a block takes here, for statistics: this is no use of the block. 0 if it is not there.
+    pub fn bytes_of(&self, key: &Key) -> u64 {
+        let hash = self.hasher.hash_one(key);
+        self.shard(hash).bytes_of_block(hash, key) as u64
+    }
+
     /// The block if it is in memory. One lock and no allocation, unless it has to be decompressed.
     pub fn get(&self, key: &Key, retain: Retain) -> Option<Block> {
         let hash = self.hasher.hash_one(key);

@@ -19,6 +19,7 @@
 //! | `dnodes` | slots of dnode blocks, new dnodes |
 //! | `dmu_sync` | blocks that are written before their group, for the intent log |
 //! | `pieces` | blocks that become those of another object |
+//! | `sharing` | blocks that become references to equal ones |
 //! | `sync` | writing a group: objects, dnodes, the object set's block |
 //! | `tree_sync` | writing one block tree |
 //! | `accounting` | space and files per user, group and project |
@@ -42,6 +43,7 @@ mod objset;
 mod pieces;
 mod policy;
 mod sets;
+mod sharing;
 mod sync;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -57,6 +59,8 @@ pub use dmu_sync::Early;
 pub use object::{LiveObject, Stored};
 pub use objset::LiveObjset;
 pub use pieces::Piece;
+pub(crate) use sharing::pieces_of;
+pub use sharing::{Shared, StoredBlock, StoredBlocks};
 
 use crate::zio::{Dedup, Writer};
 

@@ -19,6 +19,7 @@
 mod load;
 mod tables;
 
+pub(super) use tables::dedup_cached_bytes;
 pub use tables::{CloneSpace, DedupSpace};
 
 use ondisk::Asize;

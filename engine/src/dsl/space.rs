@@ -12,7 +12,7 @@ use ondisk::blkptr::Blkptr;
 use ondisk::bookmark::{BookmarkPhys, BookmarkSpace};
 use ondisk::{ObjectId, Txg};
 
-use super::{Dataset, Dir, Dsl, deadlist};
+use super::{Dataset, Dir, Dsl, deadlist, pool_space};
 use crate::dsl::pool_space::PoolSpace;
 use crate::error::{Error, Result};
 
@@ -56,6 +56,11 @@ impl Dsl {
         }
         let space = PoolSpace::load(self).await?;
         Ok(self.space.get_or_init(|| space))
+    }
+
+    /// Bytes of the ARC that dedup tables and their logs take.
+    pub async fn dedup_cached_bytes(&self) -> Result<u64> {
+        pool_space::dedup_cached_bytes(self.mos()).await
     }
 
     /// Bytes that may still be written below a directory.

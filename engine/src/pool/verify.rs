@@ -16,6 +16,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `dedup` | whether dedup tables count right |
+//! | `simulated` | what a dedup table of all data would hold |
 //! | `roots` | where a verification begins, and blocks that wait to be freed |
 //! | `visit` | what is done with a block |
 //! | `stats` | counters by type and level, as `zdb` keeps them |
@@ -23,31 +24,31 @@
 
 mod dedup;
 mod roots;
+mod simulated;
 mod space;
 mod stats;
 mod visit;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use device::{IgnorePoison, block_on};
-use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
-use ondisk::ddt::DdtKey;
+use ondisk::blkptr::{Blkptr, Dva};
 use ondisk::{ObjsetId, Txg};
 
 use crate::Bookmark;
 use crate::Pool;
 use crate::dmu::Objset;
-use crate::dsl::Dsl;
-use crate::dsl::pool_space::PoolSpace;
 use crate::error::{Attempt, Error, Result};
 use crate::traverse::survey;
 use dedup::Entries;
 use roots::Work;
+use simulated::Simulation;
 
 pub use dedup::DedupReport;
+pub use simulated::{References, Simulated, simulate_dedup};
 pub use space::{Claim, Range, SpaceReport, metaslab_bounds};
 pub use stats::{BlockKind, BlockStats, Counters, Histogram};
 
@@ -201,38 +202,6 @@ pub async fn livelists_not_allocated(pool: &Arc<Pool>) -> Result<Vec<Dva>> {
     Ok(not_there.map(|(dva, _)| dva).collect())
 }
 
-/// What a dedup table of all data would hold: for each block that is there once or more, how often it is
-/// there and how large all of that is together. Takes memory for each different block. Blocks the calling
-/// thread until done.
-pub fn simulate_dedup(
-    pool: &Arc<Pool>,
-    threads: usize,
-    progress: &Progress,
-) -> Result<HashMap<DdtKey, References>> {
-    let options = VerifyOptions { threads, depth: Depth::Structure, check_space: false };
-    let (roots, space) = block_on(async {
-        let dsl = Dsl::open(pool).await?;
-        Ok::<_, Error>((roots::of(pool).await?, dsl.pool_space().await?.clone()))
-    })?;
-    let shared = Shared::new(pool, options, progress, HashSet::new());
-    let shared = Shared { simulated: Some((space, Mutex::default())), ..shared };
-    let results = shared.run(roots.work)?;
-    if let Some(error) = results.errors.into_iter().find_map(|error| error.fatal) {
-        return Err(error);
-    }
-    let table = shared.simulated.map(|(_, table)| table.into_inner().ignore_poison());
-    Ok(table.unwrap_or_default())
-}
-
-/// How often a block is there.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct References {
-    /// So often.
-    pub count: u64,
-    /// Allocated size of all of them without parity.
-    pub dsize: u64,
-}
-
 /// Whether all that was written in group `txg`, of which `pool` is the view, is on the devices. Blocks the
 /// calling thread until that is known.
 ///
@@ -266,8 +235,8 @@ struct Shared<'a> {
     /// Intent-log blocks that were met: logs of several objsets cannot share blocks, but a damaged chain may
     /// come back to itself.
     log_blocks: Mutex<HashSet<(u32, u64)>>,
-    /// What a dedup table would hold, and what tells how much space blocks take.
-    simulated: Option<(PoolSpace, Mutex<HashMap<DdtKey, References>>)>,
+    /// What a dedup table would hold.
+    simulated: Option<Simulation>,
     /// The entries of dedup tables.
     entries: Option<Entries>,
 }
@@ -320,18 +289,6 @@ impl<'a> Shared<'a> {
         survey(self, self.options.threads, roots)
     }
 
-    /// Enters a block of data into the table that dedup would make.
-    fn simulate(&self, bp: &Blkptr, kind: BlockKind) {
-        let Some((space, table)) = &self.simulated else { return };
-        let is_data = !bp.is_metadata() && !bp.is_embedded() && kind != BlockKind::DeferredFree;
-        if is_data && bp.checksum_type() != ChecksumType::Off {
-            let mut table = table.lock().ignore_poison();
-            let references = table.entry(DdtKey::of(bp)).or_default();
-            references.count += 1;
-            references.dsize = references.dsize.saturating_add(space.block_bytes(bp));
-        }
-    }
-
     /// Counts a block and claims its space, once for blocks with several references.
     fn count(&self, results: &mut Results, bp: &Blkptr, kind: BlockKind) {
         let metaslab_shift = |vdev| {
@@ -340,7 +297,9 @@ impl<'a> Shared<'a> {
         };
         results.stats.add(bp, kind, metaslab_shift);
         self.progress.blocks.fetch_add(1, Ordering::Relaxed);
-        self.simulate(bp, kind);
+        if let Some(simulation) = &self.simulated {
+            simulation.add(bp, kind);
+        }
         let Some(first) = bp.dva(0) else { return };
         let of_entry = self.entries.as_ref().filter(|_| bp.is_dedup()).and_then(|all| all.count(bp));
         let place = (first.vdev.get(), first.offset.get());

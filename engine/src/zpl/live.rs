@@ -17,6 +17,7 @@
 //! | `content` | read, write, truncate |
 //! | `allocate` | reserve, zero and punch ranges; copy ranges; look for holes |
 //! | `clone` | ranges that share blocks |
+//! | `share` | blocks that become references to equal ones |
 //! | `attributes` | mode, owner, times, flags, size; access times |
 //! | `log` | the records for the intent log; fsync |
 //! | `replay` | applying the log after a crash |
@@ -43,7 +44,7 @@
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `moving` | moves of directories, so that none gets below itself | first |
-//! | locks of content | ranges of a file; two at once in `clone` only, the lower first | second |
+//! | locks of content | ranges of a file; two at once in `clone` and `share` only, the lower first | second |
 //! | locks of files | a file's attributes, and a directory's entries | third, by number |
 //! | `opened` | the numbers of users of open files | taken alone |
 //!
@@ -67,6 +68,7 @@ mod quotas;
 mod remove;
 mod rename;
 mod replay;
+mod share;
 #[cfg(test)]
 mod tests;
 mod xattrs;
@@ -77,6 +79,7 @@ pub use content::WriteOptions;
 pub use names::{NewKind, NewNode};
 pub(super) use old::{acl_of, flags_of, place};
 pub use rename::RenameMode;
+pub use share::FileBlocks;
 pub use xattrs::{XattrPlace, XattrSet};
 
 use std::collections::HashMap;

@@ -12,6 +12,7 @@
 //! Source: OpenZFS 2.3 `zvol.c`, `zvol_os.c`.
 
 mod clone;
+mod share;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

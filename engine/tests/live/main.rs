@@ -52,6 +52,7 @@ mod reshape;
 mod resilver;
 mod rewrite;
 mod scrub;
+mod share;
 mod shared_spare;
 mod space;
 mod spare;

@@ -12,10 +12,11 @@
 //!
 //! # The table
 //! An entry is a record of a ZAP: 1 chunk of 24 bytes for the record, `ceil(40 / 21)` for the key,
-//! `ceil(value / 21)` for the packed value, mostly under 42 bytes. A leaf of 32 KiB has 1278 chunks; it
-//! splits in two when it is full. Keys are hashes, so leaves of one depth hold numbers of entries that
-//! scatter like Poisson's around `entries / 2^depth`, and a leaf is there for each that fits whose parent did
-//! not.
+//! `ceil(value / 21)` for the value. That of a fast table has 73 bytes, as the engine writes it
+//! ([`ondisk::ddt::PhysForm`]); that of a traditional one is packed, mostly to less than 42. A leaf of 32 KiB
+//! has 1278 chunks; it splits in two when it is full. Keys are hashes, so leaves of one depth hold numbers of
+//! entries that scatter like Poisson's around `entries / 2^depth`, and a leaf is there for each that fits
+//! whose parent did not.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,12 +25,13 @@ use std::path::PathBuf;
 use codec::checksum::{self, Digest};
 use ondisk::ByteOrder;
 use ondisk::blkptr::ChecksumType;
+use ondisk::ddt::{DdtKey, PhysForm};
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::compression::{Algorithm, Stored, block_bytes, store};
 use super::{Model, bytes, percent, sample};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::size::Size;
 use crate::table;
 
@@ -39,10 +41,43 @@ const MOST_SAMPLED: usize = 1 << 18;
 const LEAF_BYTES: f64 = 32768.0;
 /// Chunks in it: what its 1024 hash buckets and its header leave.
 const LEAF_CHUNKS: u64 = 1278;
-/// Chunks of an entry: record, key, value.
-const ENTRY_CHUNKS: u64 = 1 + 2 + 2;
+/// Bytes that a chunk holds.
+const CHUNK_BYTES: usize = 21;
 /// Share of the cache that a table may take before it drives out what the cache is for.
 const CACHE_SHARE: f64 = 0.25;
+
+/// The kind of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Of pools with the feature `fast_dedup`.
+    Fast,
+    /// Of the others.
+    Traditional,
+}
+
+impl Kind {
+    /// The most entries of a leaf: each has chunks for the record, the key and the value.
+    fn entries_of_a_leaf(self) -> u64 {
+        let key = (DdtKey::WORDS * 8).div_ceil(CHUNK_BYTES);
+        let value = match self {
+            // A byte says how it is packed, which makes so short a value no shorter.
+            Self::Fast => (1 + PhysForm::Flat.size()).div_ceil(CHUNK_BYTES),
+            Self::Traditional => 2,
+        };
+        LEAF_CHUNKS / (1 + key + value) as u64
+    }
+}
+
+/// A block that occurs in a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Occurring {
+    /// How often.
+    pub copies: u64,
+    /// Its size before compression.
+    pub lsize: u64,
+    /// What it takes once.
+    pub allocated: u64,
+}
 
 /// How data would be deduplicated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -183,16 +218,35 @@ impl Dedup {
         if !has_data {
             return Err(sample::no_data());
         }
-        Ok(Self::told_by(&sample, block, compression, cache))
+        let seen: Vec<&Seen> = sample.seen.values().flatten().collect();
+        Ok(Self::told_by(&seen, 1 << sample.zero_bits, block, compression, cache))
     }
 
-    fn told_by(sample: &Sample, block: Size, compression: &str, cache: Size) -> Self {
-        let one_in = 1_u64 << sample.zero_bits;
-        let seen: Vec<&Seen> = sample.seen.values().flatten().collect();
-        let whole = |of: &dyn Fn(&Seen) -> u64| seen.iter().map(|seen| of(seen)).sum::<u64>() * one_in;
-        let (referenced, allocated) = (whole(&|seen| seen.psize * seen.copies), whole(&|seen| seen.psize));
-        let entries = seen.len() as u64 * one_in;
-        let memory = table_bytes(entries);
+    /// Of a pool of which one block in `one_in` was looked at, each with all of its copies.
+    pub fn of_pool(one_in: u64, blocks: impl IntoIterator<Item = Occurring>, cache: Size) -> Result<Self> {
+        super::require_size("cache", cache, super::LEAST, super::MOST)?;
+        let (mut seen, mut bytes, mut copies) = (Vec::new(), 0u64, 0u64);
+        for block in blocks {
+            bytes = bytes.saturating_add(block.lsize.saturating_mul(block.copies));
+            copies = copies.saturating_add(block.copies);
+            seen.push(Seen { copies: block.copies.max(1), psize: block.allocated });
+        }
+        let Some(mean) = bytes.checked_div(copies) else {
+            return Err(Error::Experiment("the pool has no data that could be deduplicated".into()));
+        };
+        let seen: Vec<&Seen> = seen.iter().collect();
+        Ok(Self::told_by(&seen, one_in, Size(mean), "what they were written with", cache))
+    }
+
+    fn told_by(seen: &[&Seen], one_in: u64, block: Size, compression: &str, cache: Size) -> Self {
+        let whole = |of: &dyn Fn(&Seen) -> u64| {
+            let sum = seen.iter().fold(0u64, |sum, seen| sum.saturating_add(of(seen)));
+            sum.saturating_mul(one_in)
+        };
+        let (referenced, allocated) =
+            (whole(&|seen| seen.psize.saturating_mul(seen.copies)), whole(&|seen| seen.psize));
+        let entries = (seen.len() as u64).saturating_mul(one_in);
+        let memory = table_bytes(entries, Kind::Fast);
         let mut histogram: Vec<Bucket> = Vec::new();
         for power in 0..64 {
             let copies = 1_u64 << power;
@@ -222,8 +276,8 @@ impl Dedup {
 }
 
 /// Bytes of a table of `entries`: its header, and its leaves.
-pub(super) fn table_bytes(entries: u64) -> f64 {
-    let most = LEAF_CHUNKS / ENTRY_CHUNKS;
+pub(super) fn table_bytes(entries: u64, kind: Kind) -> f64 {
+    let most = kind.entries_of_a_leaf();
     if entries == 0 {
         return 0.0;
     }
@@ -232,7 +286,10 @@ pub(super) fn table_bytes(entries: u64) -> f64 {
     let mut above_fits = 0.0;
     for depth in 0..56 {
         let count = (1_u64 << depth) as f64;
-        let fits = at_most(most, entries as f64 / count);
+        let fits = match depth {
+            0 => f64::from(u8::from(entries <= most)),
+            _ => at_most(most, entries as f64 / count),
+        };
         // What fits the parent fits the leaf too, so the difference is the chance of a leaf just here.
         leaves += (fits - above_fits).max(0.0) * count;
         above_fits = fits;
@@ -252,12 +309,12 @@ fn at_most(most: u64, expected: f64) -> f64 {
 
 /// How the memory of a table is computed, and where that comes from.
 pub(super) const FORMULA_OF_TABLES: &str =
-    "memory: (1 + leaves) * 32 KiB, a leaf of at most 1278 / 5 entries; reads a write: 1 - room / memory";
+    "memory: (1 + leaves) * 32 KiB, a leaf of 1278 / 7 entries (old: / 5); reads a write: 1 - room / memory";
 pub(super) const SOURCE_OF_TABLES: &str = "OpenZFS 2.3, ddt.c, ddt_zap.c, zap_leaf.h";
 
 impl Model for Dedup {
     const FORMULA: &'static str = "entries: sampled blocks that differ * 2^zero bits; memory: (1 + leaves) * \
-        32 KiB, a leaf of at most 1278 / 5 entries; reads a write: 1 - room / memory";
+        32 KiB, a leaf of at most 1278 / 7 entries; reads a write: 1 - room / memory";
     const SOURCE: &'static str =
         "OpenZFS 2.3, ddt.c, ddt_zap.c, zap_leaf.h; Wegman's adaptive sampling (Flajolet 1990)";
 }
@@ -357,7 +414,9 @@ mod tests {
 
     #[test]
     fn tables_grow_leaf_by_leaf() {
+        let table_bytes = |entries| table_bytes(entries, Kind::Traditional);
         assert_eq!(table_bytes(0), 0.0);
+        assert_eq!((Kind::Traditional.entries_of_a_leaf(), Kind::Fast.entries_of_a_leaf()), (255, 182));
         // One leaf and the header, as zdb says of tables with 173 entries.
         assert!((table_bytes(173) - 65536.0).abs() < 1.0, "{}", table_bytes(173));
         // Played through: entries fall on leaves by their hashes, full leaves split.
@@ -371,7 +430,7 @@ mod tests {
                     .iter()
                     .position(|(prefix, bits)| *bits == 0 || hash >> (64 - bits) == *prefix)
                     .unwrap();
-                while leaves[at].len() as u64 == LEAF_CHUNKS / ENTRY_CHUNKS {
+                while leaves[at].len() as u64 == Kind::Traditional.entries_of_a_leaf() {
                     let (prefix, bits) = prefixes[at];
                     let (upper, lower): (Vec<u64>, Vec<u64>) =
                         leaves[at].iter().partition(|hash| *hash >> (63 - bits) & 1 == 1);
@@ -393,14 +452,21 @@ mod tests {
 
     #[test]
     fn a_table_that_does_not_fit_costs_reads() {
-        let sample = |count: u64| Sample {
-            zero_bits: 10,
-            seen: (0..count).map(|index| ([index, 0, 0, 0], Some(Seen { copies: 1, psize: 4096 }))).collect(),
-            most: usize::MAX,
-        };
-        let told = |cache| Dedup::told_by(&sample(1000), Size(8192), "lz4", Size(cache));
+        let block = Occurring { copies: 1, lsize: 8192, allocated: 4096 };
+        let told = |cache| Dedup::of_pool(1024, vec![block; 1000], Size(cache)).unwrap();
         assert!(told(16 << 30).fit.fits && told(16 << 30).fit.reads_a_write == 0.0);
         assert!(!told(64 << 20).fit.fits && told(64 << 20).fit.reads_a_write > 0.5);
         assert!(told(64 << 20).to_string().contains("more random reads"));
+    }
+
+    #[test]
+    fn blocks_of_a_pool_count_by_what_they_take() {
+        let blocks = [(3, 16384, 4096), (1, 8192, 8192), (2, 4096, 4096)];
+        let blocks = blocks.map(|(copies, lsize, allocated)| Occurring { copies, lsize, allocated });
+        let told = Dedup::of_pool(4, blocks, Size(1 << 30)).unwrap();
+        assert_eq!((told.entries, told.blocks, told.unique, told.sampled), (12, 24, 4, 3));
+        assert_eq!((told.referenced, told.allocated), (4 * 28_672, 4 * 16_384));
+        assert_eq!((told.block, told.one_in), (Size(10_922), 4));
+        assert!(Dedup::of_pool(1, [], Size(1 << 30)).unwrap_err().to_string().contains("no data"));
     }
 }

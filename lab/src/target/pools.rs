@@ -16,6 +16,7 @@ use crate::layout::{Layout, Vdev};
 use crate::models::speed;
 use crate::programs::Programs;
 use crate::progress::Progress;
+use crate::setting::is_deduplicated;
 use crate::site::DatasetKind;
 use crate::size::Size;
 
@@ -151,7 +152,12 @@ impl Bench<'_> {
         }
         let settings = SettingOwner::Pool.pick(&lodging.settings);
         let mut key = server.clone();
-        key.extend(settings.clone());
+        key.extend(SettingOwner::of_a_pool(&lodging.settings));
+        let has_files = self.experiment.target.pools().is_some_and(|pools| pools.disks.is_empty());
+        if is_deduplicated(&lodging.settings) && has_files {
+            // The baseline's twin has the same settings and the same data.
+            key.insert("variant".to_owned(), lodging.variant.clone());
+        }
         if let Some(pool) = self.pools.with(&key) {
             return Ok((pool.clone(), pool.clone()));
         }

@@ -5,6 +5,7 @@ use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::models::space;
+use crate::setting::is_deduplicated;
 
 impl Bench<'_> {
     /// The counters of its server.
@@ -24,7 +25,26 @@ impl Bench<'_> {
         let Some((used, logical)) = values.next().flatten().zip(values.next().flatten()) else {
             return Ok(None);
         };
+        let used = match is_deduplicated(&lodging.settings) {
+            true => self.deduplicated(home, used)?,
+            false => used,
+        };
         Ok(Some((self.on_devices(lodging, home, used)?, logical)))
+    }
+
+    /// What `used` bytes take in a pool that deduplicates them, with the tables. A dataset counts each block
+    /// in full.
+    fn deduplicated(&self, home: &Home, used: u64) -> Result<u64> {
+        let words = ["get", "-Hp", "-o", "value", "dedupratio,dedup_table_size", &home.pool];
+        let text = self.servers.programs(&home.server)?.zpool(&words.map(str::to_owned))?;
+        let mut values = text.lines().map(|line| line.trim().trim_end_matches('x'));
+        let ratio = values.next().and_then(|value| value.parse().ok()).filter(|ratio: &f64| *ratio >= 1.0);
+        let table: Option<u64> = values.next().and_then(|value| value.parse().ok());
+        let (Some(ratio), Some(table)) = (ratio, table) else {
+            let what = format!("it does not report the dedup ratio and tables of {}", home.pool);
+            return Err(Error::Output { program: "zpool", what });
+        };
+        Ok(((used as f64 / ratio) as u64).saturating_add(table))
     }
 
     /// What `used` bytes of a dataset take on the devices. Of a pool that was not made here it is what the
@@ -76,6 +96,7 @@ mod tests {
             match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
                 [.., "ashift", _, "all-vdevs"] => Ok("-\n0\n12\n12\n".to_owned()),
                 [.., "allocated", pool] => Ok(of(pool)),
+                [.., "dedupratio,dedup_table_size", _] => Ok("1.50\n40000\n".to_owned()),
                 _ => Ok(String::new()),
             }
         }
@@ -117,5 +138,31 @@ mod tests {
         let spaces: Vec<_> = lodgings.iter().map(|lodging| bench.space(lodging).unwrap()).collect();
         bench.homes.clear();
         assert_eq!(spaces, [expected, expected]);
+    }
+
+    #[test]
+    fn deduplicated_data_take_what_is_left_of_them_and_the_tables() {
+        let text = "name = \"space\"\n[target]\nkind = \"volume\"\nsize = \"4M\"\n\
+                    [[factor]]\nname = \"dedup\"\nvalues = [\"off\", \"on\"]\n\
+                    [[workload]]\nname = \"w\"\nrw = \"write\"\n";
+        let experiment = Experiment::parse(text).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::new(&experiment, directory.path(), Some(Box::new(|_| Ok(Box::new(Told)))));
+        bench.servers.start(&Settings::new()).unwrap();
+        let plan = crate::plan::Plan::new(&experiment, None, 1);
+        let lodgings = plan.variants().iter().map(|variant| Placement::of(variant, &experiment.workloads[0]));
+        let lodgings: Vec<Placement> = lodgings.collect();
+        for lodging in &lodgings {
+            let endpoint = Endpoint::Path("volume".into());
+            let home =
+                Home { server: Settings::new(), pool: "lab1".into(), dataset: "lab1/v".into(), endpoint };
+            bench.homes.insert(lodging.clone(), home);
+        }
+        let is_on = |lodging: &&Placement| is_deduplicated(&lodging.settings);
+        let space = |lodging: &Placement| bench.space(lodging).unwrap().unwrap().0;
+        let on = lodgings.iter().find(is_on).map(space);
+        let off = lodgings.iter().find(|lodging| !is_on(lodging)).map(space);
+        bench.homes.clear();
+        assert_eq!((on, off), (Some(2_040_000), Some(3_000_000)));
     }
 }

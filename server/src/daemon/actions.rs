@@ -171,7 +171,7 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 86] = [
+pub static ACTIONS: [Known; 88] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),
@@ -235,6 +235,8 @@ pub static ACTIONS: [Known; 86] = [
     later!(SetProperties: set_properties),
     later!(InheritProperty: inherit_property),
     later!(ListSpace: list_space),
+    later!(ListBlocks: list_blocks),
+    later!(ShareBlocks: share_blocks),
     later!(GetActivity: activity),
     later!(ListHolds: list_holds),
     later!(AllowPermissions: allow),

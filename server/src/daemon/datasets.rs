@@ -15,6 +15,7 @@
 //! | `properties` | setting and inheriting |
 //! | `userspace` | the space of users and groups, and their quotas |
 //! | `activity` | what goes on in a filesystem |
+//! | `equal_blocks` | equal blocks of files and volumes, which become shared |
 //! | `listing` | pools, datasets, properties, holds, history |
 //! | `keys` | encryption keys |
 //! | `delegation` | permissions that users were given, and whether they do for a request |
@@ -25,6 +26,7 @@ mod activity;
 mod create;
 pub(super) mod delegation;
 mod destroy;
+mod equal_blocks;
 mod ioctls;
 mod keys;
 pub(super) mod listing;

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 use std::sync::Arc;
 
-use engine::stats::{Amplification, Field, GROUPS, Group, Kind, ObjsetStats, VdevStats, ZilStats};
+use engine::stats::{Amplification, DdtStats, Field, GROUPS, Group, Kind, ObjsetStats, VdevStats, ZilStats};
 
 use crate::api::{
     ApiError, CounterGroup, Counters, DatasetEntry, DatasetKind, GetCounters, GetIoStats, ListDatasets,
@@ -116,6 +116,7 @@ pub(super) fn text(daemon: &Arc<Daemon>, most: usize) -> Result<String, ApiError
     of_process(&mut text, &counters);
     of_pools(&mut text, &pools);
     of_io(&mut text, &counters);
+    of_dedup_tables(&mut text, &counters);
     of_histograms(&mut text, &io);
     of_counted(&mut text, &counters);
     of_datasets(&mut text, &datasets);
@@ -274,6 +275,20 @@ fn of_io(text: &mut Text, counters: &Counters) {
                 true => text.sample(&name, &labels, number as f64 / 1e9),
                 false => text.sample(&name, &labels, number),
             }
+        }
+    }
+}
+
+/// The dedup tables of pools.
+fn of_dedup_tables(text: &mut Text, counters: &Counters) {
+    for field in DdtStats::FIELDS {
+        let name = format!("cenote_ddt_{}", field.name);
+        if !text.family(&name, kind(field), field.text) {
+            return;
+        }
+        for group in counters.groups.iter().filter(|group| group.name == DdtStats::NAME) {
+            let pool = group.pool.as_deref().unwrap_or_default();
+            text.sample(&name, &[("pool", pool)], group.counters.get(field.name));
         }
     }
 }

@@ -215,6 +215,13 @@ impl Shard {
         })
     }
 
+    /// The memory that a block takes; 0 if it is not there.
+    pub(super) fn bytes_of_block(&self, hash: u64, key: &Key) -> usize {
+        let Some(index) = self.find(hash, key) else { return 0 };
+        let (node, rest) = (&self.nodes[index as usize], &self.rests[index as usize]);
+        if node.plain.is_none() && rest.packed.is_none() { 0 } else { rest.bytes }
+    }
+
     /// A block that is in memory, in the form that is at hand.
     pub(super) fn hit(&mut self, hash: u64, key: &Key, retain: Retain) -> Option<Found> {
         let index = self.find(hash, key)?;

@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 
 use ondisk::ObjectId;
 use ondisk::VdevId;
-use ondisk::blkptr::{ChecksumType, Dva};
+use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
 use ondisk::brt::{self, BrtVdevPhys};
 use ondisk::ddt::log::{self, DdtLogHeader};
 use ondisk::ddt::{self, DdtClass, DdtHistogram, DdtKey, DdtPhys, DdtStat, PhysForm};
 use ondisk::pool_directory::{self, DIRECTORY_OBJECT};
 
 use super::PoolSpace;
+use crate::dmu::Object;
 use crate::dmu::zap::Zap;
 use crate::dsl::Mos;
 use crate::error::{Error, Result};
@@ -137,6 +138,54 @@ pub(super) async fn dedup(mos: &Mos, space: &PoolSpace) -> Result<DedupSpace> {
         }
     }
     Ok(sum)
+}
+
+/// Bytes of the ARC that blocks of dedup tables and their logs take. Loads no more than the pointers to
+/// pointers.
+pub(in crate::dsl) async fn dedup_cached_bytes(mos: &Mos) -> Result<u64> {
+    let mut bytes = 0u64;
+    for checksum in DEDUP_CHECKSUMS {
+        let fast = mos.u64(DIRECTORY_OBJECT, &ddt::directory_name(checksum)).await?;
+        let directory = fast.map_or(DIRECTORY_OBJECT, ObjectId);
+        let zaps = DdtClass::ALL.map(|class| ddt::object_name(checksum, class));
+        let logs = (0..2).map(|which| ddt::log_name(checksum, which));
+        for name in zaps.into_iter().chain(logs) {
+            if let Some(id) = mos.u64(directory, &name).await? {
+                bytes = bytes.saturating_add(cached_bytes(&mos.object(ObjectId(id)).await?).await?);
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// Bytes of the ARC that the blocks of an object take.
+async fn cached_bytes(object: &Object) -> Result<u64> {
+    let pool = object.objset().pool();
+    let of = |bp: &Blkptr| match bp.is_embedded() || bp.is_hole() {
+        true => 0,
+        false => pool.cache().bytes_of(&pool.store().cache_key(bp, false)),
+    };
+    let dnode = object.dnode();
+    let blocks = dnode.max_block_id.0.saturating_add(1);
+    let fan_out = 1u64.checked_shl(dnode.pointers_per_indirect_shift()).unwrap_or(1).max(1);
+    let (mut bytes, mut first) = (0u64, 0);
+    while first < blocks {
+        let after = first.saturating_add(fan_out).min(blocks);
+        // Blocks whose pointers are not in memory were not used for long.
+        let above = match dnode.levels > 1 {
+            true => object.blkptr(1, first).await?.map(|bp| of(&bp)).unwrap_or(0),
+            false => 1,
+        };
+        if above > 0 {
+            bytes = bytes.saturating_add(if dnode.levels > 1 { above } else { 0 });
+            for id in first..after {
+                let block = object.blkptr(0, id).await?;
+                bytes = bytes.saturating_add(block.map(|bp| of(&bp)).unwrap_or(0));
+            }
+        }
+        first = after;
+    }
+    Ok(bytes)
 }
 
 /// Adds the entries of a fast table's two logs; where both have one, the log that still grows is right.

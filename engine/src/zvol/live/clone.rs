@@ -61,16 +61,17 @@ impl LiveZvol {
         if length == 0 {
             return Ok(0);
         }
-        let tx = self.begin_cloning(to, length, &pieces).await?;
+        let embedded = pieces.iter().filter(|piece| matches!(piece, Piece::Data(..))).count() as u64;
+        let tx = self.begin_cloning(to, length, embedded).await?;
         self.content.put_pieces(&tx, to, &pieces).await?;
         self.zil.note_write(&tx, CONTENT.get(), to, length);
         Ok(length)
     }
 
-    async fn begin_cloning(&self, offset: u64, length: u64, pieces: &[Piece]) -> Result<Tx> {
+    /// Holds the open group for a range that becomes references, but for so many blocks of data.
+    pub(super) async fn begin_cloning(&self, offset: u64, length: u64, blocks: u64) -> Result<Tx> {
         let range = offset..offset + length;
         self.content.prepare_write(range.clone()).await?;
-        let blocks = pieces.iter().filter(|piece| matches!(piece, Piece::Data(..))).count() as u64;
         let dirtied = |txg| {
             let cloned = self.content.newly_dirty_by_clone(txg, &range, self.block_size);
             let dirtied = Dirtied { blocks, ..cloned };

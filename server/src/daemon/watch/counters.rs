@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use engine::dsl::Dsl;
 use engine::stats::{
-    Amplification, Arcstats, DMU_TX, DmuTxStats, FmStats, Group, MemoryStats, ObjsetStats, TxgRecord,
-    VdevStats, ZFETCH, ZIL, ZfetchStats, ZilStats,
+    Amplification, Arcstats, DMU_TX, DdtStats, DmuTxStats, FmStats, Group, MemoryStats, ObjsetStats,
+    TxgRecord, VdevStats, ZFETCH, ZIL, ZfetchStats, ZilStats,
 };
 use engine::tunables;
 use engine::vdev::Vdev;
@@ -67,6 +67,12 @@ impl Daemon {
         for pool in pools {
             if wanted.has(ObjsetStats::NAME) || wanted.has(Amplification::NAME) {
                 of_datasets(&pool, &wanted, groups).await;
+            }
+            if wanted.has(DdtStats::NAME)
+                && let Some(stats) = of_dedup_tables(&pool).await
+            {
+                let pool = Some(pool.name().to_owned());
+                groups.push(CounterGroup { pool, ..group(&stats) });
             }
             if wanted.has(CLIENTS) {
                 counters.clients.extend(clients(&pool).await);
@@ -215,6 +221,26 @@ async fn of_datasets(pool: &OpenPool, wanted: &Wanted<'_>, groups: &mut Vec<Coun
             groups.push(of_dataset(Amplification::NAME.to_owned(), numbers(&stats.amplification())));
         }
     }
+}
+
+/// The dedup tables of a pool; none of one that has no tables, or whose devices are away.
+async fn of_dedup_tables(pool: &OpenPool) -> Option<DdtStats> {
+    let dsl = pool.dsl().await.ok()?;
+    let dedup = &dsl.pool_space().await.ok()?.dedup;
+    let total = dedup.total();
+    if dedup.entries == 0 && dedup.table_bytes == 0 {
+        return None;
+    }
+    Some(DdtStats {
+        entries: dedup.entries,
+        table_bytes: dedup.table_bytes,
+        memory_bytes: dedup.memory_bytes,
+        cached_bytes: dsl.dedup_cached_bytes().await.ok()?,
+        stored_blocks: total.blocks,
+        stored_bytes: total.dsize,
+        references: total.ref_blocks,
+        referenced_bytes: total.ref_dsize,
+    })
 }
 
 /// Connections and mounts.

@@ -56,6 +56,9 @@ pub struct Scale {
     file_bytes: u64,
 }
 
+/// A part of the bench: it measures and prints its table.
+type Part = fn(&Scale);
+
 fn main() {
     let Some(dir) = std::env::var_os("CENOTE_BENCH_DIR").map(PathBuf::from) else {
         println!("set CENOTE_BENCH_DIR to a directory with 20 GiB free");
@@ -71,7 +74,7 @@ fn main() {
         }
     };
     let wanted = std::env::var("CENOTE_BENCH_ROWS").unwrap_or_default();
-    let parts: [(&str, fn(&Scale)); 3] = [("writes", writes), ("curve", curve), ("rm", rm)];
+    let parts: [(&str, Part); 3] = [("writes", writes), ("curve", curve), ("rm", rm)];
     for (name, part) in parts.into_iter().filter(|(name, _)| name.contains(&wanted)) {
         println!("{name}:");
         part(&scale);

@@ -516,7 +516,7 @@ fn many_changes_at_once_do_what_they_do_one_by_one() {
                     match model.contains_key(&key) {
                         true if removes => Some(Edit::Remove(key)),
                         true => Some(Edit::Set(key, value)),
-                        false => (round < 60).then(|| Edit::Insert(key, value)),
+                        false => (round < 60).then_some(Edit::Insert(key, value)),
                     }
                 })
                 .collect();

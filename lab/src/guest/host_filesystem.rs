@@ -17,7 +17,8 @@
 //! that was killed the mount remains, and the next lab takes it away with the folder.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -32,9 +33,12 @@ use crate::subprocess::output;
 pub(crate) const PROGRAMS: [&str; 5] = ["qemu-storage-daemon", "losetup", "mkfs.ext4", "mount", "umount"];
 /// How long the file of an export may take to come, and a filesystem to be free.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Numbers of four bytes that are written to find out whether a loop device works: 4 MiB, which are several
-/// requests.
-const PROBE_WORDS: u32 = 1 << 20;
+/// What is written to find out whether a loop device works: 4 MiB, which are several requests.
+const PROBE_PAGES: u32 = 1 << 10;
+/// Bytes of a page.
+const PAGE_BYTES: u32 = 4096;
+/// Pages from one that is written to the next one. With the number of pages it has no factor in common.
+const PROBE_STEP: u32 = 389;
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -183,16 +187,25 @@ impl BlockDevice {
     }
 }
 
-/// Whether the file has what is written to its loop device, which is overwritten: Linux 6.18 writes bytes to
-/// wrong places there when a loop device does direct I/O to a file of FUSE.
+/// Whether the file has what is written to its loop device, which is overwritten.
+///
+/// Linux 6.18 writes bytes to wrong places there when a loop device does direct I/O to a file of FUSE. It does
+/// so where pages that follow one another in a request do not in memory. Pages that were written in order may
+/// lie in one piece by chance, so they are written in another order.
 fn keeps_what_is_written(device: &Path, file: &Path) -> io::Result<bool> {
-    let written: Vec<u8> = (0..PROBE_WORDS).flat_map(|number| number.to_le_bytes()).collect();
-    let mut device = File::options().write(true).open(device)?;
-    device.write_all(&written)?;
+    let page = |number: u32| -> Vec<u8> {
+        let words = number * (PAGE_BYTES / 4)..(number + 1) * (PAGE_BYTES / 4);
+        words.flat_map(u32::to_le_bytes).collect()
+    };
+    let device = File::options().write(true).open(device)?;
+    for step in 0..PROBE_PAGES {
+        let number = step * PROBE_STEP % PROBE_PAGES;
+        device.write_all_at(&page(number), u64::from(number * PAGE_BYTES))?;
+    }
     device.sync_all()?;
-    let mut found = vec![0; written.len()];
+    let mut found = vec![0; (PROBE_PAGES * PAGE_BYTES) as usize];
     File::open(file)?.read_exact(&mut found)?;
-    Ok(found == written)
+    Ok(found.chunks_exact(PAGE_BYTES as usize).zip(0..).all(|(found, number)| found == page(number)))
 }
 
 impl Drop for BlockDevice {

@@ -18,8 +18,9 @@
 //! copy is worth more for its memory where its age, times the bytes that could be decompressed in the time of
 //! a read ([`READ_WORTH_BYTES`]), is less than the age of the block times its memory.
 //!
-//! A copy that is new says nothing by its age. It is worth something only if its block was used shortly before,
-//! which is known when a hit decompresses it, or if it was used itself since it came ([`COPY_PROVEN`]).
+//! A copy that is new says nothing by its age. It is worth something only if its block was used shortly
+//! before, which is known when a hit decompresses it, or if it was used itself since it came
+//! ([`COPY_PROVEN`]).
 //!
 //! # Invariants
 //! - A block is in `copies` exactly when it is kept in both forms.
@@ -287,8 +288,8 @@ impl Shard {
         u128::from(self.age(block)) * self.rests[block as usize].bytes as u128
     }
 
-    /// Whether a block that is kept compressed alone was used so shortly before that a copy of it is worth more
-    /// than the next block to evict. To be asked before its use is noted.
+    /// Whether a block that is kept compressed alone was used so shortly before that a copy of it is worth
+    /// more than the next block to evict. To be asked before its use is noted.
     pub(super) fn deserves_copy(&self, index: u32) -> bool {
         let victim = self.victim(index);
         victim.is_none_or(|victim| self.staleness_by_age(index) < self.freshness(victim))

@@ -86,12 +86,13 @@ pub fn give_back_unused() -> usize {
     PAGES.give_back_unused()
 }
 
-/// A class of sizes: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20 … pages, up to 16 MiB.
+/// A class of sizes: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20 … pages, up to 32 MiB: the largest
+/// request of a client. The allocator would keep the memory of one that another thread gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SizeClass(usize);
 
 impl SizeClass {
-    const COUNT: usize = 44;
+    const COUNT: usize = 48;
 
     /// The smallest class that holds `len` bytes, or `None` where there is none so large.
     pub(super) fn of(len: usize) -> Option<Self> {
@@ -294,7 +295,7 @@ impl Mapping {
     /// Address space for buffers of so many bytes. With `is_huge` it will be filled in huge pages.
     fn new(bytes: usize, is_huge: bool) -> Self {
         let (length, alignment) = match is_huge {
-            true => (HUGE_MAPPING_BYTES, HUGE_PAGE_BYTES),
+            true => (HUGE_MAPPING_BYTES.max(bytes), HUGE_PAGE_BYTES),
             false => ((MAPPING_BYTES / bytes).max(1) * bytes, ALIGNMENT_BYTES),
         };
         let begin = map(length, alignment);
@@ -350,7 +351,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_size_class_holds_its_sizes_and_wastes_at_most_a_quarter(len in 0usize..=16 << 20) {
+        fn a_size_class_holds_its_sizes_and_wastes_at_most_a_quarter(len in 0usize..=32 << 20) {
             let capacity = SizeClass::of(len).unwrap().capacity();
             prop_assert!(capacity >= len);
             prop_assert!(capacity <= len + (len / 4).max(ALIGNMENT_BYTES));
@@ -359,12 +360,12 @@ mod tests {
     }
 
     #[test]
-    fn size_classes_ascend_and_end_at_16_mib() {
+    fn size_classes_ascend_and_end_at_32_mib() {
         let capacities: Vec<usize> = (0..SizeClass::COUNT).map(|index| SizeClass(index).capacity()).collect();
         assert!(capacities.is_sorted());
         assert_eq!(capacities.first(), Some(&4096));
-        assert_eq!(capacities.last(), Some(&(16 << 20)));
-        assert_eq!(SizeClass::of((16 << 20) + 1), None);
+        assert_eq!(capacities.last(), Some(&(32 << 20)));
+        assert_eq!(SizeClass::of((32 << 20) + 1), None);
     }
 
     /// So many buffers at once, all of them written.

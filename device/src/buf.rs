@@ -27,7 +27,7 @@ use std::{
     ptr::NonNull,
 };
 
-pub use self::pages::{BufferMemory, buffer_memory, give_back_unused, keep_unused};
+pub use self::pages::{BufferMemory, buffer_memory, give_back_unused, keep_unused, wait_for_growth};
 use self::pages::{PAGES, SizeClass};
 
 /// The alignment of a buffer's memory, but for small ones.

@@ -44,7 +44,7 @@ use std::{fmt::Debug, future::Future, path::Path, pin::Pin};
 
 pub use buf::{
     ALIGNMENT_BYTES, BufferMemory, IoBuf, buffer_memory, copy, give_back_unused, keep_unused,
-    machine_memory_bytes,
+    machine_memory_bytes, wait_for_growth,
 };
 pub use error::{Cause, IoError, Operation, in_words};
 pub use executor::{Duty, RingDriver, block_on, hand_duty_over, set_duty};

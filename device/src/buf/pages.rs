@@ -29,6 +29,10 @@
 //! around a buffer in use. Giving back a part splits a huge page: from then on the process does not have
 //! that part, and the system takes it when it is short of memory.
 //!
+//! # Growth
+//! A thread that looks after the memory of the process need not look all the time: it asks to be woken when
+//! the memory of buffers has grown ([`wait_for_growth`]).
+//!
 //! # Invariants
 //! - Each address is in one place: in use, kept, cold, or in the part of a mapping that was never used.
 //! - The lock of a class is never held while memory is given back, and never together with another lock.
@@ -37,7 +41,8 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::ops::RangeInclusive;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use super::{ALIGNMENT_BYTES, machine_memory_bytes};
 use crate::IgnorePoison;
@@ -86,6 +91,12 @@ pub fn give_back_unused() -> usize {
     PAGES.give_back_unused()
 }
 
+/// Waits until the memory of buffers has grown by so many bytes, but at most so long. Returns whether it has
+/// grown; that another thread waits for less counts too.
+pub fn wait_for_growth(bytes: u64, limit: Duration) -> bool {
+    PAGES.wait_for_growth(usize::try_from(bytes).unwrap_or(usize::MAX), limit)
+}
+
 /// A class of sizes: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20 … pages, up to 32 MiB: the largest
 /// request of a client. The allocator would keep the memory of one that another thread gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +137,56 @@ pub(super) struct Pages {
     kept_bytes: AtomicUsize,
     /// The most that is kept; 0 before it is known.
     most_kept_bytes: AtomicUsize,
+    growth: Growth,
+}
+
+/// What wakes those who wait for growth.
+struct Growth {
+    /// They are woken when buffers have this much memory.
+    wake_at_bytes: AtomicUsize,
+    /// How often they were woken.
+    wakes: Mutex<u64>,
+    woken: Condvar,
+}
+
+impl Growth {
+    /// Nothing is waited for.
+    const NEVER: usize = usize::MAX;
+
+    const fn new() -> Self {
+        Self { wake_at_bytes: AtomicUsize::new(Self::NEVER), wakes: Mutex::new(0), woken: Condvar::new() }
+    }
+
+    /// Wakes them when so much memory is enough for that.
+    fn reached(&self, bytes: usize) {
+        if bytes < self.wake_at_bytes.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut wakes = self.wakes.lock().ignore_poison();
+        if self.wake_at_bytes.swap(Self::NEVER, Ordering::Relaxed) != Self::NEVER {
+            *wakes += 1;
+            self.woken.notify_all();
+        }
+    }
+
+    /// Waits until buffers have so much memory.
+    fn wait(&self, bytes: usize, limit: Duration) -> bool {
+        let mut wakes = self.wakes.lock().ignore_poison();
+        self.wake_at_bytes.fetch_min(bytes, Ordering::Relaxed);
+        let before = *wakes;
+        let end = Instant::now() + limit;
+        while *wakes == before {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            wakes = match self.woken.wait_timeout(wakes, left) {
+                Ok((wakes, _)) => wakes,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        true
+    }
 }
 
 /// The unused buffers of a class.
@@ -168,13 +229,14 @@ impl Pages {
             used_bytes: AtomicUsize::new(0),
             kept_bytes: AtomicUsize::new(0),
             most_kept_bytes: AtomicUsize::new(0),
+            growth: Growth::new(),
         }
     }
 
     /// A buffer of the class, and whether it has old content; it is zeroed otherwise.
     pub(super) fn take(&self, class: SizeClass) -> (NonNull<u8>, bool) {
         let bytes = class.capacity();
-        self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let used = self.used_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut own = self.class(class);
         if let Some(Unused(pointer)) = own.kept.pop() {
             own.fewest = own.fewest.min(own.kept.len());
@@ -183,6 +245,8 @@ impl Pages {
             return (pointer, true);
         }
         let Unused(pointer) = own.cold.pop().unwrap_or_else(|| own.fresh(bytes));
+        drop(own);
+        self.growth.reached(used + self.kept_bytes.load(Ordering::Relaxed));
         (pointer, false)
     }
 
@@ -227,6 +291,11 @@ impl Pages {
             let count = excess.div_ceil(class.capacity());
             self.give_back_kept(class, |own| count.min(own.kept.len()));
         }
+    }
+
+    fn wait_for_growth(&self, bytes: usize, limit: Duration) -> bool {
+        let now = self.used_bytes.load(Ordering::Relaxed) + self.kept_bytes.load(Ordering::Relaxed);
+        self.growth.wait(now.saturating_add(bytes), limit)
     }
 
     fn give_back_unused(&self) -> usize {
@@ -486,6 +555,27 @@ mod tests {
         places.sort_unstable();
         let apart = |pair: &[NonNull<u8>]| pair[1].as_ptr() as usize - pair[0].as_ptr() as usize;
         assert!(places.windows(2).all(|pair| apart(pair) >= class.capacity()), "each has its own memory");
+    }
+
+    #[test]
+    fn growth_wakes_who_waits_for_it_and_buffers_that_are_used_again_do_not() {
+        let pages = Pages::new();
+        let class = SizeClass::of(1 << 20).unwrap();
+        let waited = |limit| pages.wait_for_growth(3 << 20, limit);
+        let all = taken(&pages, class, 8);
+        give(&pages, class, all);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| waited(Duration::from_secs(600)));
+            while pages.growth.wake_at_bytes.load(Ordering::Relaxed) == Growth::NEVER {
+                std::thread::yield_now();
+            }
+            let again = taken(&pages, class, 8);
+            assert!(!waiting.is_finished() && *pages.growth.wakes.lock().unwrap() == 0);
+            let more = taken(&pages, class, 3);
+            assert!(waiting.join().unwrap());
+            give(&pages, class, again.into_iter().chain(more).collect());
+        });
+        assert!(!waited(Duration::from_millis(1)), "nothing grew since");
     }
 
     #[test]

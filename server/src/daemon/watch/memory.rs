@@ -8,7 +8,9 @@
 //! before they take buffers ([`SharedMemory`]). Freed buffers are kept for the next ones up to one eighth of
 //! its largest size ([`device::keep_unused`]), and fewer where the process takes more than it may.
 //!
-//! One thread looks each second, and more often while the process is near its size. It ends with the daemon.
+//! One thread looks each second, and more often while the process takes more than it may. Between two looks
+//! a burst could take all that is left: so the thread is woken as well when the memory of buffers has grown
+//! by a part of what is left ([`device::wait_for_growth`]). It ends with the daemon.
 //!
 //! | figure | where from |
 //! |---|---|
@@ -32,8 +34,14 @@ use crate::nbd;
 
 /// How often it looks at the machine.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How often it looks at the process while that is near its size.
-const NEAR_INTERVAL: Duration = Duration::from_millis(50);
+/// How often it looks at the process while that takes more than it may.
+const EXCESS_INTERVAL: Duration = Duration::from_millis(50);
+/// The least time between two looks, however fast memory grows.
+const LEAST_INTERVAL: Duration = Duration::from_millis(10);
+/// It looks again when buffers have grown by this part of what is left,
+const GROWTH_SHARE: u64 = 4;
+/// or by this much.
+const LEAST_GROWTH_BYTES: u64 = 4 << 20;
 /// Without `zfs_arc_sys_free`, this share of the memory is left to others,
 const RESERVE_SHARE: u64 = 64;
 /// and at least this much.
@@ -45,9 +53,7 @@ const MIN_BYTES: u64 = tunables::LEAST_ARC_BYTES;
 /// What the process may take besides one and a half times the ARC: the program, threads, a pool.
 const BASE_BYTES: u64 = 96 << 20;
 /// Of that, as much is left for what comes between two looks.
-const SPARE_BYTES: u64 = 16 << 20;
-/// The process is near its size when no more than this is left.
-const NEAR_BYTES: u64 = 32 << 20;
+const SPARE_BYTES: u64 = 24 << 20;
 /// The ARC keeps this share of its largest size, whatever the rest of the process takes.
 const OWN_SHARE: u64 = 4;
 /// Of freed buffers, this share of the largest size of the ARC is kept for the next ones,
@@ -80,10 +86,13 @@ impl Daemon {
                     Instant::now()
                 });
                 looked = Some(last);
-                let is_near = process.is_some_and(|process| daemon.keep_to_size(process));
+                let left = process.map_or(Left::default(), |process| daemon.keep_to_size(process));
                 drop(daemon);
                 let rest = INTERVAL.saturating_sub(last.elapsed());
-                std::thread::sleep(if is_near { rest.min(NEAR_INTERVAL) } else { rest });
+                let longest = if left.is_excess { rest.min(EXCESS_INTERVAL) } else { rest };
+                std::thread::sleep(longest.min(LEAST_INTERVAL));
+                let growth = (left.bytes / GROWTH_SHARE).max(LEAST_GROWTH_BYTES);
+                device::wait_for_growth(growth, longest.saturating_sub(LEAST_INTERVAL));
             }
         };
         std::thread::Builder::new().name("arc-size".into()).spawn(run).map(drop)
@@ -111,10 +120,18 @@ impl Daemon {
     }
 }
 
+/// What the process may still take.
+#[derive(Debug, Clone, Copy, Default)]
+struct Left {
+    /// It takes more than it may beside its ARC.
+    is_excess: bool,
+    bytes: u64,
+}
+
 impl Daemon {
     /// Gives memory back where the process takes more than it may: freed buffers first, then blocks of the
-    /// ARC. Returns whether the process is near its size.
-    fn keep_to_size(&self, process: Process) -> bool {
+    /// ARC. Returns what is left.
+    fn keep_to_size(&self, process: Process) -> Left {
         let most = self.arc_max();
         let excess = process.excess(self.arc_used(), most);
         let kept = device::buffer_memory().kept_bytes;
@@ -125,7 +142,8 @@ impl Daemon {
         if size - next >= size / STEP_SHARE && next != size {
             self.cache.resize(next);
         }
-        process.resident.saturating_sub(process.shared).saturating_add(NEAR_BYTES) > resident_limit(most)
+        let own = process.resident.saturating_sub(process.shared);
+        Left { is_excess: excess > 0, bytes: resident_limit(most).saturating_sub(own) }
     }
 
     /// Memory that the ARC's budget is for: blocks, dirty data, indexes of cache devices.
@@ -326,8 +344,8 @@ mod tests {
         let text = "VmHWM:\t  700000 kB\nVmRSS:\t  614400 kB\nRssAnon:\t  512000 kB\nRssShmem:\t 0 kB\n";
         let process = Process::parse(text).unwrap();
         assert_eq!((process.resident, process.anonymous), (600 * MIB, 500 * MIB));
-        assert_eq!(process.held_back(400 * MIB, 256 * MIB), 0, "200 MiB of others may be 208");
-        assert_eq!(process.held_back(300 * MIB, 256 * MIB), 92 * MIB);
+        assert_eq!(process.held_back(400 * MIB, 256 * MIB), 0, "200 MiB of others may be taken");
+        assert_eq!(process.held_back(300 * MIB, 256 * MIB), 100 * MIB);
         assert_eq!(process.held_back(0, 256 * MIB), 192 * MIB, "a quarter is left to it");
         let with_guest = Process { resident: 1600 * MIB, shared: 1000 * MIB, ..process };
         assert_eq!(with_guest.held_back(400 * MIB, 256 * MIB), 0, "the memory of a guest is not ours");

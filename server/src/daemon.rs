@@ -16,29 +16,35 @@
 //! They are taken in this order. Reading data, listing and status hold no lock for longer than a look-up: a
 //! device that hangs under one pool blocks only callers that change that pool or read from that device.
 //!
-//! | module | what it owns |
+//! | module, the lowest first | what it owns |
 //! |---|---|
-//! | `actions`, `admission` | the table of all actions; who may have what, and what is written down of that |
-//! | `open_pool` | an open pool: plain data, and the right to change it |
-//! | `pools` | pools as a whole, and their vdevs |
-//! | `datasets` | listing and changing datasets, permissions, keys |
+//! | `names`, `host` | the rules for names; this host as pools know it |
+//! | `refusals` | refusals that many requests have in common |
+//! | `sync_tasks` | calling the engine for changes, and what OpenZFS calls these in the history |
 //! | `mounts` | mounted filesystems: where, in which order, with which options |
 //! | `volumes` | volumes and their clients |
+//! | `datasets` | listing and changing datasets, permissions, keys |
 //! | `streams` | send, receive, diff, and states that are lent |
+//! | `pools` | pools as a whole, and their vdevs |
 //! | `watch` | events, the feed of changes, what follows from them, numbers |
-//! | `refusals` | refusals that many requests have in common |
+//! | `actions`, `admission` | the table of all actions; who may have what, and what is written down of that |
+//! | `open_pool` | an open pool: plain data of all rooms, and the right to change it |
 //!
+//! A module imports from those above it in this table and from `open_pool`; a test of testkit looks for that.
 //! Each of these rooms has a module for one thing, and its head says which. A file adds methods to [`Daemon`]
 //! or [`OpenPool`] for its part.
 
 mod actions;
 mod admission;
 mod datasets;
+mod host;
 mod mounts;
+mod names;
 mod open_pool;
 mod pools;
 mod refusals;
 mod streams;
+mod sync_tasks;
 mod volumes;
 mod watch;
 
@@ -366,7 +372,7 @@ impl Daemon {
     /// The open pool that the dataset, snapshot or bookmark called `name` would be in. A hidden dataset is no
     /// argument of a request, but of those that use [`Daemon::pool_of_any`].
     fn pool_of(&self, name: &str) -> Result<Arc<OpenPool>, ApiError> {
-        datasets::names::refuse_hidden(name)?;
+        names::refuse_hidden(name)?;
         self.pool_of_any(name)
     }
 

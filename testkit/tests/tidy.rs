@@ -3,6 +3,7 @@
 //! | rule | what fails |
 //! |---|---|
 //! | folders of the engine stand in an order; those of the lab, the server and the program too | an import from a folder that stands above |
+//! | rooms of the daemon stand in an order (`rooms`) | an import from a room that stands above |
 //! | files of the lab, the server and the program do not import each other in large circles (`circles`) | a circle of more files than it had |
 //! | lines are read on narrow screens | a line of code or of a comment with more than 110 columns, but for rows of tables |
 //! | a function and a file hold one idea each (`lengths`) | a function with more than 100 lines, a file with more than 700 |
@@ -20,6 +21,8 @@ mod lengths;
 mod planted;
 #[path = "tidy/public.rs"]
 mod public;
+#[path = "tidy/rooms.rs"]
+mod rooms;
 #[path = "tidy/words.rs"]
 mod words;
 

@@ -6,6 +6,32 @@
 //! group into a new uberblock (`sync`), what labels say, the health of devices, and long work. Everything
 //! that only reads takes a [view](LivePool::view), the pool as of the last committed group.
 //!
+//! # Core and parts
+//! The *core* turns a group into a new uberblock: `sync`, `open`, `config`, `views`, and what changes the
+//! tree of vdevs (`add`, `attach`, `spares` and the others). Everything that a pool can do besides is a
+//! *part*: a type that implements `parts::Part` and a line of the table in `parts`. A part has its own state,
+//! takes it up when the pool is opened, follows its property, does its share of a group, and does its jobs.
+//! The core asks all parts in the order of the table, and names none of them. What it asks:
+//!
+//! | point | in the life of the pool | parts that need it |
+//! |---|---|---|
+//! | `load` | opened; nothing runs, and no group was written | `sweep`, `reshape`, `scan`, `error_scrub`, `checkpoint` |
+//! | `property`, `turn` | a property turns it on or off, stored or set now | `autotrim`, `grow`, `multihost` |
+//! | `start` | the thread that commits runs | `repair`, `l2arc`, `resilver`, `detach` |
+//! | `before_tasks` | a group is quiesced | `quota_upgrade` |
+//! | `sync` | the datasets of a group are written, the MOS is not | `quota_upgrade`, `scan`, `checkpoint`, `errlog`, `autotrim`, `devices`, `grow` |
+//! | `committed` | a group is committed | `dedup` |
+//! | `stop` | nothing more is written | `repair`, `l2arc` |
+//! | `close` | the pool is closed | `l2arc`, `multihost` |
+//! | `target`, `keep`, `work` | its jobs: whether what they work on is there, what is written down, who does them | `sweep`, `reshape`, `scan`, `error_scrub` |
+//!
+//! How a part stands has no form in common but that of its jobs ([`LivePool::job_statuses`]): a scan, a
+//! checkpoint and a copy of a volume tell different things, each by a method of the pool in the file of the
+//! part. The configuration, the thresholds of vdevs, and the dirty time logs are no parts: each belongs to
+//! one step of the sync, in which nothing else has a share.
+//!
+//! A new part is a file or folder here, with its `mod` and its row below, and a line of the table.
+//!
 //! # Who may change what
 //! Objects of datasets are changed by holders of a [`Tx`] of the open group. The MOS is changed in syncing
 //! context only, by one task after the other: [`LivePool::change`] hands such a task to the next sync and
@@ -30,10 +56,12 @@
 //! | `claims` | that a device has one place at most |
 //! | `attach` | devices that are attached to others and replace them |
 //! | `detach` | devices that are detached, and what follows a resilver |
-//! | `spares` | hot spares that come into use and go back |
+//! | `remove` | log devices that are taken away |
+//! | `spares`, `unspare` | hot spares that come into use and go back |
 //! | `devices` | devices that fail, are taken offline and come back |
 //! | `grow` | vdevs that grow with their devices |
 //! | `multihost` | marking the pool as in use, and watching for such marks |
+//! | `parts` | the table of parts, and what they have in common |
 //! | `open` | pools that are imported for writing |
 //! | `sync` | the sync of a group; tasks |
 //! | `config` | what the MOS and the labels say |
@@ -46,17 +74,21 @@
 //! | `scan` | scrubs and resilvers |
 //! | `error_scrub` | looking again at the blocks of the error log |
 //! | `checkpoint` | the state that the pool can go back to |
-//! | `jobs` | long work: initializing and trimming free space by hand, counting files for quotas |
+//! | `jobs` | long work: whose it is |
+//! | `sweep` | initializing and trimming free space by hand |
+//! | `quota_upgrade` | counting files for quotas |
+//! | `dedup` | pruning dedup tables, reading them ahead, filling their filters |
 //! | `reshape` | volumes that get another block size |
 //! | `l2arc` | feeding cache devices |
 //! | `thresholds` | how many errors of a device are too many |
-//! | `trim` | telling devices what became free |
+//! | `autotrim` | telling devices what became free |
 //! | `upgrade` | taking pools of old versions to newer ones |
 //! | `views` | committed states that are being read |
 //! | `fair_lock` | who may sync or open a dataset now |
 
 mod add;
 mod attach;
+mod autotrim;
 mod checkpoint;
 mod claims;
 mod config;
@@ -74,16 +106,18 @@ mod jobs;
 mod l2arc;
 mod multihost;
 mod open;
+mod parts;
 pub mod properties;
+mod quota_upgrade;
 mod remove;
 mod repair;
 mod reshape;
 mod resilver;
 mod scan;
 mod spares;
+mod sweep;
 mod sync;
 mod thresholds;
-mod trim;
 mod unspare;
 mod upgrade;
 mod views;
@@ -93,9 +127,11 @@ pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_feature
 pub use dedup::{DedupCounters, Prune};
 pub use devices::TakeOffline;
 pub use errlog::rotate_error_log;
-pub use jobs::{JobKey, QuotaUpgradeStatus, Sweep, sweeps_of};
+pub use parts::JobKey;
+pub use quota_upgrade::QuotaUpgradeStatus;
 pub use reshape::{ReshapePlan, ReshapeStatus, Swapped, VolumeUsers};
 pub use scan::ScrubRange;
+pub use sweep::{Sweep, sweeps_of};
 pub use upgrade::set_version;
 pub use views::Lent;
 
@@ -109,13 +145,12 @@ use device::IgnorePoison;
 use ondisk::blkptr::{ChecksumType, CompressType};
 use ondisk::features::Feature;
 use ondisk::pool_version as version;
-use ondisk::uberblock::Uberblock;
 use ondisk::{ObjsetId, Txg};
 
 use crate::Pool;
 use crate::alloc::Allocator;
 use crate::dmu::{LiveObjset, Policy};
-use crate::dsl::{DslPool, LiveDataset, Parts, SyncTask};
+use crate::dsl::{self, DslPool, LiveDataset, SyncTask};
 use crate::env::Env;
 use crate::error::Result;
 use crate::jobs::Jobs;
@@ -126,12 +161,8 @@ use crate::zio::Writer;
 use crate::zpl::LiveZpl;
 use crate::zvol::LiveZvol;
 use config::Config;
-use devices::DeviceStates;
 use fair_lock::FairLock;
-use grow::Growth;
-use multihost::Heartbeat;
-use reshape::Reshapes;
-use scan::ScanControl;
+use parts::Parts;
 use sync::Task;
 use unspare::Doubts;
 use views::Views;
@@ -149,21 +180,12 @@ pub struct LivePool {
     views: Views,
     config: Mutex<Config>,
     config_changed: AtomicBool,
-    devices: DeviceStates,
     doubts: Doubts,
-    /// Whether the error log is by head dataset.
-    errors_by_head: AtomicBool,
-    growth: Growth,
-    heartbeat: Heartbeat,
-    autotrim: AtomicBool,
     jobs: Arc<Jobs<LivePool>>,
-    scan: ScanControl,
-    reshapes: Reshapes,
+    parts: Parts,
     tasks: Mutex<Vec<Task>>,
-    checkpoint: Mutex<Option<Uberblock>>,
     syncing: FairLock,
     thread: Mutex<Option<JoinHandle<()>>>,
-    l2arc_thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A task of the pool layer, as part of the sync of one group: a [`SyncTask`], with the pool that stands
@@ -215,10 +237,11 @@ impl LivePool {
         tables: Tables,
     ) -> Arc<Self> {
         let txgs = Txgs::beside(pool.uberblock().txg, surroundings.limits, pool.cache());
-        let features_by_head = features.count(Feature::HeadErrlog).is_some();
+        let parts = Parts::default();
+        parts.errlog.has_form_of(&features);
         let (env, host_name) = (Arc::clone(&surroundings.env), config.host.1.clone());
         pool.damage().is_written_with(&txgs, false);
-        let dsl = DslPool::new(Parts { txgs, mos, allocator, features, tables, env, host_name });
+        let dsl = DslPool::new(dsl::Parts { txgs, mos, allocator, features, tables, env, host_name });
         Arc::new(Self {
             txgs: Arc::clone(dsl.txgs()),
             features: Arc::clone(dsl.mos().features()),
@@ -228,20 +251,12 @@ impl LivePool {
             views: Views::new(pool.again()),
             config: Mutex::new(config),
             config_changed: true.into(),
-            devices: DeviceStates::default(),
             doubts: Doubts::default(),
-            errors_by_head: features_by_head.into(),
-            growth: Growth::default(),
-            heartbeat: Heartbeat::default(),
-            autotrim: AtomicBool::new(false),
             jobs: Arc::default(),
-            scan: ScanControl::default(),
-            reshapes: Reshapes::default(),
+            parts,
             tasks: Mutex::default(),
-            checkpoint: Mutex::default(),
             syncing: FairLock::default(),
             thread: Mutex::default(),
-            l2arc_thread: Mutex::default(),
             pool,
         })
     }

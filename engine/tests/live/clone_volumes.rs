@@ -4,36 +4,17 @@
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
+use engine::dsl::edit::{self, NewContents, NewSnapshot};
 use engine::env::{Env, Seeded};
-use engine::pool::live::{Layout, LivePool, Syncing};
-use engine::vdev::Class;
-use engine::zvol::LiveZvol;
-use ondisk::ObjsetId;
+use engine::pool::live::{LivePool, Syncing};
 use ondisk::vdev_config::PoolState;
 
-use crate::support::{Disks, committing, new_pool, objset_of, surroundings};
+use crate::share::{BLOCK, content, pool_with, volumes};
+use crate::support::{Disks, committing};
 use crate::volumes::crashed;
 
 const SIZE: u64 = 4 << 20;
-const BLOCK: u64 = 8192;
-const NAMES: [&str; 2] = ["tank/a", "tank/b"];
-
-async fn volumes(pool: &Arc<LivePool>) -> Vec<Arc<LiveZvol>> {
-    let mut volumes = Vec::new();
-    for name in NAMES {
-        let id: ObjsetId = objset_of(pool, name.trim_start_matches("tank/")).await.unwrap();
-        let dataset = pool.dataset(id).await.unwrap();
-        volumes.push(LiveZvol::open(pool.txgs(), &dataset.objset, &dataset.zil).await.unwrap());
-    }
-    volumes
-}
-
-async fn content(volume: &LiveZvol) -> Vec<u8> {
-    let mut bytes = vec![0; SIZE as usize];
-    volume.read_at(0, &mut bytes).await.unwrap();
-    bytes
-}
+const VOLUME: NewContents = NewContents::Volume { size: SIZE, sparse: true };
 
 /// Random writes, holes and copies. Returns the bytes that became shared.
 async fn shuffle(pool: &Arc<LivePool>, models: &mut [Vec<u8>], seed: u64) -> u64 {
@@ -83,19 +64,7 @@ async fn shuffle(pool: &Arc<LivePool>, models: &mut [Vec<u8>], seed: u64) -> u64
 fn volumes_share_blocks_and_each_holds_what_it_was_given() {
     let mut disks = Disks::new(128 << 20);
     let mut models = vec![vec![0; SIZE as usize]; 2];
-    let mut pool = block_on(async {
-        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
-        let pool = LivePool::create(new, surroundings(1)).await.unwrap();
-        for name in NAMES {
-            let new = NewDataset {
-                name: name.into(),
-                contents: NewContents::Volume { size: SIZE, sparse: true },
-                properties: vec![("volblocksize".into(), BLOCK.to_string())],
-            };
-            pool.change(move |s: Syncing| async move { edit::create(&s, &new).await }).await.unwrap();
-        }
-        pool
-    });
+    let mut pool = block_on(pool_with(&disks, &[("tank/a", VOLUME), ("tank/b", VOLUME)]));
     for seed in 1..5 {
         let shared = block_on(shuffle(&pool, &mut models, seed));
         assert!(shared > 50 * BLOCK, "{shared} bytes");

@@ -19,7 +19,8 @@ use ondisk::vdev_config::PoolState;
 use crate::support::{Disks, committing, new_pool, objset_of, surroundings};
 use crate::volumes::crashed;
 
-const BLOCK: u64 = 8192;
+/// Bytes of a block of the volumes and files.
+pub const BLOCK: u64 = 8192;
 const BLOCKS: u64 = 64;
 /// Different contents of blocks.
 const CONTENTS: u64 = 4;
@@ -30,7 +31,8 @@ fn of_number(number: u64) -> Vec<u8> {
     (0..BLOCK).map(|_| dice.random() as u8).collect()
 }
 
-async fn pool_with(disks: &Disks, datasets: &[(&str, NewContents)]) -> Arc<LivePool> {
+/// A pool with these datasets.
+pub async fn pool_with(disks: &Disks, datasets: &[(&str, NewContents)]) -> Arc<LivePool> {
     let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
     let pool = LivePool::create(new, surroundings(1)).await.unwrap();
     for (name, contents) in datasets {
@@ -51,7 +53,8 @@ async fn pool_with(disks: &Disks, datasets: &[(&str, NewContents)]) -> Arc<LiveP
 const VOLUME: NewContents = NewContents::Volume { size: BLOCK * BLOCKS, sparse: true };
 const VOLUMES: [(&str, NewContents); 2] = [("tank/a", VOLUME), ("tank/b", VOLUME)];
 
-async fn volumes(pool: &Arc<LivePool>) -> Vec<Arc<LiveZvol>> {
+/// The volumes `tank/a` and `tank/b`.
+pub async fn volumes(pool: &Arc<LivePool>) -> Vec<Arc<LiveZvol>> {
     let mut volumes = Vec::new();
     for name in ["a", "b"] {
         volumes.push(pool.volume(objset_of(pool, name).await.unwrap()).await.unwrap());
@@ -59,8 +62,9 @@ async fn volumes(pool: &Arc<LivePool>) -> Vec<Arc<LiveZvol>> {
     volumes
 }
 
-async fn content(volume: &LiveZvol) -> Vec<u8> {
-    let mut bytes = vec![0; (BLOCK * BLOCKS) as usize];
+/// All that a volume holds.
+pub async fn content(volume: &LiveZvol) -> Vec<u8> {
+    let mut bytes = vec![0; volume.size() as usize];
     volume.read_at(0, &mut bytes).await.unwrap();
     bytes
 }

@@ -115,54 +115,51 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_variant_takes_the_same_space_whether_or_not_others_are_in_its_pool() {
-        let text = "name = \"space\"\n[target]\nkind = \"volume\"\nsize = \"4M\"\nlayout = \"raidz1 3\"\n\
-                    [[factor]]\nname = \"pool.autotrim\"\nvalues = [\"off\", \"on\"]\n\
-                    [[workload]]\nname = \"w\"\nrw = \"write\"\n";
-        let experiment = Experiment::parse(text).unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        let mut bench = Bench::new(&experiment, directory.path(), Some(Box::new(|_| Ok(Box::new(Told)))));
-        bench.servers.start(&Settings::new()).unwrap();
-        let plan = crate::plan::Plan::new(&experiment, None, 1);
-        let variants = plan.variants();
-        let of = |index: usize| Placement::of(&variants[index], &experiment.workloads[0]);
-        let lodgings: Vec<Placement> = (0..2).map(of).collect();
-        for (lodging, pool) in lodgings.iter().zip(["lab1", "lab2"]) {
-            let endpoint = Endpoint::Path("volume".into());
-            let (server, dataset) = (Settings::new(), format!("{pool}/lab-1"));
-            bench.homes.insert(lodging.clone(), Home { server, pool: pool.into(), dataset, endpoint });
-        }
-        // Two data sectors and one of parity; of 512 bytes 341 count as used.
-        let expected = Some(((3_000_000.0 * 512.0 / 341.0) as u64, 4_000_000));
-        let spaces: Vec<_> = lodgings.iter().map(|lodging| bench.space(lodging).unwrap()).collect();
-        bench.homes.clear();
-        assert_eq!(spaces, [expected, expected]);
-    }
-
-    #[test]
-    fn deduplicated_data_take_what_is_left_of_them_and_the_tables() {
-        let text = "name = \"space\"\n[target]\nkind = \"volume\"\nsize = \"4M\"\n\
-                    [[factor]]\nname = \"dedup\"\nvalues = [\"off\", \"on\"]\n\
-                    [[workload]]\nname = \"w\"\nrw = \"write\"\n";
-        let experiment = Experiment::parse(text).unwrap();
+    /// What `ask` learns from a bench that has the variants of an experiment, in these pools by turns. `rest`
+    /// ends the target of the experiment, and names a factor.
+    fn in_pools<T>(rest: &str, pools: &[&str], ask: impl FnOnce(&Bench<'_>, &[Placement]) -> T) -> T {
+        let text = format!(
+            "name = \"space\"\n[target]\nkind = \"volume\"\nsize = \"4M\"\n{rest}\
+             [[workload]]\nname = \"w\"\nrw = \"write\"\n"
+        );
+        let experiment = Experiment::parse(&text).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let mut bench = Bench::new(&experiment, directory.path(), Some(Box::new(|_| Ok(Box::new(Told)))));
         bench.servers.start(&Settings::new()).unwrap();
         let plan = crate::plan::Plan::new(&experiment, None, 1);
         let lodgings = plan.variants().iter().map(|variant| Placement::of(variant, &experiment.workloads[0]));
         let lodgings: Vec<Placement> = lodgings.collect();
-        for lodging in &lodgings {
+        for (lodging, pool) in lodgings.iter().zip(pools.iter().cycle()) {
             let endpoint = Endpoint::Path("volume".into());
-            let home =
-                Home { server: Settings::new(), pool: "lab1".into(), dataset: "lab1/v".into(), endpoint };
-            bench.homes.insert(lodging.clone(), home);
+            let (server, dataset) = (Settings::new(), format!("{pool}/lab-1"));
+            bench.homes.insert(lodging.clone(), Home { server, pool: (*pool).into(), dataset, endpoint });
         }
-        let is_on = |lodging: &&Placement| is_deduplicated(&lodging.settings);
-        let space = |lodging: &Placement| bench.space(lodging).unwrap().unwrap().0;
-        let on = lodgings.iter().find(is_on).map(space);
-        let off = lodgings.iter().find(|lodging| !is_on(lodging)).map(space);
+        let learned = ask(&bench, &lodgings);
         bench.homes.clear();
+        learned
+    }
+
+    #[test]
+    fn a_variant_takes_the_same_space_whether_or_not_others_are_in_its_pool() {
+        let rest =
+            "layout = \"raidz1 3\"\n[[factor]]\nname = \"pool.autotrim\"\nvalues = [\"off\", \"on\"]\n";
+        // Two data sectors and one of parity; of 512 bytes 341 count as used.
+        let expected = Some(((3_000_000.0 * 512.0 / 341.0) as u64, 4_000_000));
+        let spaces = in_pools(rest, &["lab1", "lab2"], |bench, lodgings| {
+            [0, 1].map(|index: usize| bench.space(&lodgings[index]).unwrap())
+        });
+        assert_eq!(spaces, [expected, expected]);
+    }
+
+    #[test]
+    fn deduplicated_data_take_what_is_left_of_them_and_the_tables() {
+        let rest = "[[factor]]\nname = \"dedup\"\nvalues = [\"off\", \"on\"]\n";
+        let (on, off) = in_pools(rest, &["lab1"], |bench, lodgings| {
+            let is_on = |lodging: &&Placement| is_deduplicated(&lodging.settings);
+            let space = |lodging: &Placement| bench.space(lodging).unwrap().unwrap().0;
+            let off = lodgings.iter().find(|lodging| !is_on(lodging)).map(space);
+            (lodgings.iter().find(is_on).map(space), off)
+        });
         assert_eq!((on, off), (Some(2_040_000), Some(3_000_000)));
     }
 }

@@ -107,7 +107,11 @@ impl Daemon {
         let Some(known) = refused.known.filter(|_| self.roles.of(caller).is_some()) else {
             return Err(refused.write());
         };
-        match self.delegated(caller, known, body).await {
+        let delegated = async {
+            let Some((body, needs)) = known.delegated(body)? else { return Ok(None) };
+            Ok(self.has_all(caller, &needs).await?.then_some(body))
+        };
+        match delegated.await {
             Ok(Some(body)) => {
                 let line = match changes(known) {
                     true => Some(refused.line),

@@ -19,53 +19,31 @@
 //! | `listing` | pools, datasets, properties, holds, history |
 //! | `keys` | encryption keys |
 //! | `delegation` | permissions that users were given, and whether they do for a request |
-//! | `names` | the rules for names |
-//! | `sync_tasks`, `ioctls` | calling the engine for changes, and what OpenZFS calls these in the history |
 
 mod activity;
 mod create;
-pub(super) mod delegation;
+mod delegation;
 mod destroy;
 mod equal_blocks;
-mod ioctls;
 mod keys;
 pub(super) mod listing;
-pub(super) mod names;
 mod properties;
 mod rename;
 mod rollback_mount;
 mod snapshots;
-pub(super) mod sync_tasks;
 mod userspace;
 
 use std::sync::Arc;
 
 use engine::dsl::{Dsl, Entry};
 
+use super::refusals::said;
 use super::volumes::clients::Connected;
 use super::volumes::held_clients::{Closed, InUse};
-use super::{Daemon, OpenPool};
-use crate::api::{ApiError, DatasetKind, ErrorKind};
+use super::{Daemon, OpenPool, names, sync_tasks};
+use crate::api::{ApiError, DatasetKind};
 
 pub(super) use userspace::{set_quotas_at_once, take_quotas};
-
-/// The message of a change for an engine's error, after the operation: OpenZFS's sentence where it has one.
-pub(super) fn said(doing: &str, error: engine::Error) -> ApiError {
-    let (kind, why) = match error {
-        engine::Error::NotFound(_) => (ErrorKind::NotFound, "dataset does not exist".to_owned()),
-        engine::Error::Exists(_) => (ErrorKind::Busy, "dataset already exists".to_owned()),
-        // The engine says how much there is where it knows how much is needed.
-        engine::Error::NoSpace(detail) if detail.ends_with(" is available") => {
-            (ErrorKind::Failed, format!("out of space: {detail}"))
-        }
-        engine::Error::NoSpace(_) | engine::Error::Quota(_) => (ErrorKind::Failed, "out of space".to_owned()),
-        other => {
-            let ApiError { kind, message } = other.into();
-            (kind, message)
-        }
-    };
-    ApiError { kind, message: format!("{doing}: {why}") }
-}
 
 impl Daemon {
     /// The open pool that `name` is or would be in.

@@ -19,7 +19,6 @@
 //! | `status` | health of pools, open or not |
 //! | `inject` | faults on demand |
 //! | `nested` | pools on files in a filesystem of this daemon |
-//! | `host` | this host as pools know it |
 
 mod attaching;
 pub(super) mod closing;
@@ -28,7 +27,6 @@ mod creating;
 mod dedup_tables;
 mod devices;
 mod disks;
-pub(super) mod host;
 pub(super) mod import;
 pub(super) mod import_cached;
 mod inject;

@@ -14,9 +14,9 @@ use super::{code_end, sources};
 const LARGEST: [(&str, usize); 3] = [("cenote", 0), ("lab", 0), ("server", 4)];
 
 /// A file as a path of modules; that of the crate's root is empty.
-type Module = Vec<String>;
+pub(crate) type Module = Vec<String>;
 
-fn module(path: &str) -> Module {
+pub(crate) fn module(path: &str) -> Module {
     let path = path.strip_suffix(".rs").unwrap_or(path);
     match path {
         "lib" | "main" => Module::new(),
@@ -29,7 +29,7 @@ fn is_word(c: char) -> bool {
 }
 
 /// The code of a file without comments and unit tests.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let lines = text[..code_end(text)].lines().map(|line| line.split("//").next().unwrap_or_default());
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -64,7 +64,7 @@ fn expand(tree: &str, before: &[String], found: &mut Vec<Module>) {
 }
 
 /// The paths that code names and that begin with `crate`, `super` or `self`.
-fn paths(code: &str) -> Vec<Module> {
+pub(crate) fn paths(code: &str) -> Vec<Module> {
     let mut found = Vec::new();
     let mut rest = String::new();
     let mut left = code;
@@ -94,8 +94,8 @@ fn paths(code: &str) -> Vec<Module> {
     found
 }
 
-/// The file that a path in a file leads to, where it is another one.
-fn leads_to<'a>(from: &Module, path: &[String], files: &'a BTreeSet<Module>) -> Option<&'a Module> {
+/// A path in a file, from the root of the crate; `None` where it leads out of the crate.
+pub(crate) fn absolute(from: &Module, path: &[String]) -> Option<Module> {
     let (first, path) = path.split_first()?;
     let mut base = match first.as_str() {
         "crate" => Module::new(),
@@ -106,6 +106,12 @@ fn leads_to<'a>(from: &Module, path: &[String], files: &'a BTreeSet<Module>) -> 
     let ups = path.iter().take_while(|name| *name == "super").count();
     base.truncate(base.len().checked_sub(ups)?);
     base.extend(path[ups..].iter().cloned());
+    Some(base)
+}
+
+/// The file that a path in a file leads to, where it is another one.
+fn leads_to<'a>(from: &Module, path: &[String], files: &'a BTreeSet<Module>) -> Option<&'a Module> {
+    let base = absolute(from, path)?;
     let found = (0..=base.len()).rev().find_map(|length| files.get(&base[..length]));
     found.filter(|found| *found != from)
 }

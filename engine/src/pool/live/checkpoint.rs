@@ -15,27 +15,54 @@
 //! Source of the facts: OpenZFS 2.3 `spa_checkpoint.c`, `spa.c` (`spa_ld_checkpoint_rewind`), `zil.c`
 //! (`zil_claim`).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use device::IgnorePoison;
+use futures_util::FutureExt;
+use futures_util::future::ready;
 use ondisk::features::Feature;
 use ondisk::pool_directory as directory;
 use ondisk::uberblock::Uberblock;
 use ondisk::{ByteOrder, Txg};
 
+use super::parts::{Doing, Part};
 use super::{LivePool, Syncing};
 use crate::dmu::zap;
+use crate::dsl::Dsl;
 use crate::error::{Error, Result};
+
+/// The uberblock that the pool can go back to.
+#[derive(Debug, Default)]
+pub(super) struct Checkpoint {
+    uberblock: Mutex<Option<Uberblock>>,
+}
+
+impl Part for Checkpoint {
+    fn load<'a>(&'a self, pool: &'a Arc<LivePool>, _: &'a Dsl) -> Doing<'a> {
+        pool.set_checkpoint(pool.pool.checkpoint().cloned());
+        ready(Ok(())).boxed()
+    }
+
+    fn sync<'a>(&'a self, s: &'a Syncing) -> Doing<'a> {
+        let discard = async {
+            if discard_some(s).await? {
+                s.pool.txgs().kick();
+            }
+            Ok(())
+        };
+        discard.boxed()
+    }
+}
 
 impl LivePool {
     /// The uberblock that the pool can go back to.
     pub fn checkpoint(&self) -> Option<Uberblock> {
-        self.checkpoint.lock().ignore_poison().clone()
+        self.parts.checkpoint.uberblock.lock().ignore_poison().clone()
     }
 
-    pub(super) fn set_checkpoint(&self, checkpoint: Option<Uberblock>) {
+    fn set_checkpoint(&self, checkpoint: Option<Uberblock>) {
         self.allocator().set_checkpoint(checkpoint.as_ref().map(|uberblock| uberblock.txg));
-        *self.checkpoint.lock().ignore_poison() = checkpoint;
+        *self.parts.checkpoint.uberblock.lock().ignore_poison() = checkpoint;
     }
 
     /// Whether a checkpoint is being given up.
@@ -106,7 +133,7 @@ async fn discard(s: &Syncing) -> Result<()> {
 }
 
 /// Frees some of what a checkpoint kept that is given up. True when there is more.
-pub(super) async fn discard_some(s: &Syncing) -> Result<bool> {
+async fn discard_some(s: &Syncing) -> Result<bool> {
     if !s.pool.is_discarding() {
         return Ok(false);
     }

@@ -1,5 +1,7 @@
 //! What is asked of the dedup tables of a pool from outside: pruning, reading them ahead, how look-ups end.
 
+mod filter;
+
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -7,6 +9,7 @@ use ondisk::brt::{self, BrtVdevPhys};
 use ondisk::pool_directory::DIRECTORY_OBJECT;
 use ondisk::{ObjectId, VdevId};
 
+use super::parts::Part;
 use super::{LivePool, Syncing};
 use crate::dmu::{Object, zap};
 use crate::error::{Error, Result};
@@ -17,6 +20,16 @@ pub use crate::tables::ddt::{DedupCounters, Prune};
 
 /// Blocks that are read ahead side by side.
 const AT_ONCE: usize = 32;
+
+/// Has filters of the dedup tables filled.
+#[derive(Debug, Default)]
+pub(super) struct Filters;
+
+impl Part for Filters {
+    fn committed(&self, pool: &Arc<LivePool>) {
+        pool.fill_begun_filter();
+    }
+}
 
 impl LivePool {
     /// Removes entries of old blocks with one reference from the dedup tables, some in each group. Gives

@@ -28,6 +28,7 @@ use ondisk::{Guid, ObjectId};
 
 use super::attach::{note, path_of};
 use super::devices::GivingUp;
+use super::parts::Part;
 use super::{Auxiliary, JobKey, LivePool, Syncing};
 use crate::dmu::zap;
 use crate::error::{Error, Result};
@@ -45,7 +46,7 @@ const REST_PATIENCE: Duration = Duration::from_secs(30);
 /// The line of jobs that detach devices.
 const LINE: &str = "detach";
 
-/// Detaches devices whose work is done.
+/// The job that detaches them.
 struct Done;
 
 impl Job<LivePool> for Done {
@@ -62,6 +63,17 @@ impl Job<LivePool> for Done {
             Ok(Step::Complete)
         }
         .boxed_local()
+    }
+}
+
+/// Detaches devices whose work is done.
+#[derive(Debug, Default)]
+pub(super) struct Detaching;
+
+impl Part for Detaching {
+    /// The pool may have ended between a resilver and that.
+    fn start(&self, pool: &Arc<LivePool>) {
+        pool.devices_resilvered();
     }
 }
 
@@ -235,7 +247,7 @@ async fn detach_in(s: &Syncing, leaf: Guid, expected: Option<Expected>) -> Resul
 async fn forget(s: &Syncing, id: u32, detached: topology::Detached, log: Option<ObjectId>) -> Result<()> {
     forget_objects(s, &detached.leaf, log).await?;
     if let Some(Renamed { from, to }) = detached.renamed {
-        s.pool.devices.rename(from, to);
+        s.pool.parts.devices.rename(from, to);
     }
     s.pool.set_top(id, detached.top);
     if let Some(spare) = detached.unspared {

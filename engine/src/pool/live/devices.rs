@@ -14,12 +14,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::{Device, IgnorePoison};
+use futures_util::FutureExt;
 use ondisk::nvlist::ByteString;
 use ondisk::uberblock::Uberblock;
 use ondisk::vdev_config::VdevConfig;
 use ondisk::{Guid, VdevId};
 
-use super::{Auxiliary, LivePool};
+use super::parts::{Doing, Part};
+use super::{Auxiliary, LivePool, Syncing};
 use crate::error::{Error, Result};
 use crate::pool::verify;
 use crate::store::suspend::FailMode;
@@ -39,19 +41,25 @@ pub(super) struct DeviceStates {
     giving_up: AtomicUsize,
 }
 
+impl Part for DeviceStates {
+    fn sync<'a>(&'a self, s: &'a Syncing) -> Doing<'a> {
+        s.pool.diagnose().map(|_| Ok(())).boxed()
+    }
+}
+
 /// A device is being detached, as long as this lives.
 pub(super) struct GivingUp(Arc<LivePool>);
 
 impl GivingUp {
     pub(super) fn of(pool: &Arc<LivePool>) -> Self {
-        pool.devices.giving_up.fetch_add(1, Ordering::AcqRel);
+        pool.parts.devices.giving_up.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(pool))
     }
 }
 
 impl Drop for GivingUp {
     fn drop(&mut self) {
-        self.0.devices.giving_up.fetch_sub(1, Ordering::AcqRel);
+        self.0.parts.devices.giving_up.fetch_sub(1, Ordering::AcqRel);
         self.0.pool.vdevs().reporter().moved();
     }
 }
@@ -144,10 +152,10 @@ impl LivePool {
             vdevs.set_status(vdev, Status::new(State::Degraded, Aux::External));
         }
         match how.is_temporary() {
-            true => self.devices.temporary().insert(leaf),
-            false => self.devices.temporary().remove(&leaf),
+            true => self.parts.devices.temporary().insert(leaf),
+            false => self.parts.devices.temporary().remove(&leaf),
         };
-        self.devices.written.store(u64::MAX, Ordering::Release);
+        self.parts.devices.written.store(u64::MAX, Ordering::Release);
         if is_cache {
             return self.change(|s| async move { Auxiliary::Cache.write(&s).await }).await;
         }
@@ -170,8 +178,8 @@ impl LivePool {
             return Ok(vdev.status());
         }
         let status = self.reopen_leaf(vdev).await;
-        self.devices.temporary().remove(&leaf);
-        self.devices.written.store(u64::MAX, Ordering::Release);
+        self.parts.devices.temporary().remove(&leaf);
+        self.parts.devices.written.store(u64::MAX, Ordering::Release);
         if self.pool.vdevs().l2cache.iter().any(|cache| cache.guid == leaf) {
             self.look_at_l2cache();
             self.change(|s| async move { Auxiliary::Cache.write(&s).await }).await?;
@@ -206,7 +214,7 @@ impl LivePool {
     /// The configuration of a spare or cache device, as the MOS is to tell it.
     pub(super) fn auxiliary_config(&self, vdev: &Vdev) -> VdevConfig {
         let is_offline =
-            vdev.status().state == State::Offline && !self.devices.temporary().contains(&vdev.guid);
+            vdev.status().state == State::Offline && !self.parts.devices.temporary().contains(&vdev.guid);
         VdevConfig { offline: is_offline, ..vdev.config.clone() }
     }
 
@@ -277,7 +285,7 @@ impl LivePool {
 
     /// Whether a device is being detached. It may be in the tree no more, and not be free yet.
     pub fn gives_up_device(&self) -> bool {
-        self.devices.giving_up.load(Ordering::Acquire) > 0
+        self.parts.devices.giving_up.load(Ordering::Acquire) > 0
     }
 
     /// Opens devices again that are not there, and asks the others whether they are there, are still the
@@ -425,14 +433,14 @@ impl LivePool {
         self.forget_resilvers();
         let vdevs = self.pool.vdevs();
         let version = vdevs.status_version();
-        if self.devices.written.swap(version, Ordering::AcqRel) == version {
+        if self.parts.devices.written.swap(version, Ordering::AcqRel) == version {
             return;
         }
         self.use_logs_that_are_there();
         let mut changed = false;
         for leaf in vdevs.leaves().filter(|leaf| matches!(leaf.kind, Kind::Leaf(_))) {
             let Status { state, aux } = leaf.status();
-            let temporary = self.devices.temporary().contains(&leaf.guid);
+            let temporary = self.parts.devices.temporary().contains(&leaf.guid);
             let mut config = self.config();
             let Some(config) = config.find_mut(leaf.guid) else { continue };
             let told = (config.offline, config.faulted, config.degraded, config.removed);

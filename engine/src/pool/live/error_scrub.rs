@@ -7,19 +7,48 @@
 //!
 //! Source of the facts: OpenZFS 2.4 `dsl_scan.c` (`dsl_errorscrub_setup_sync`, `dsl_errorscrub_done`).
 
+mod looking;
+
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+use futures_util::future::ready;
 use ondisk::features::Feature;
 use ondisk::pool_directory::ERROR_SCRUB;
 use ondisk::scan::{ErrorScrubPhys, Function, ScanState};
 
-use super::scan::{End, error_scrub_paused, error_scrubbing, no_scrub, resilvering, scrubbing};
+use super::jobs::each_alone;
+use super::parts::{Doing, Part};
+use super::scan::End;
+use super::scan::asked::{error_scrub_paused, error_scrubbing, no_scrub, resilvering, scrubbing};
 use super::{JobKey, LivePool, Syncing, rotate_error_log};
 use crate::dmu::zap;
 use crate::dsl::Dsl;
 use crate::error::{Error, Result};
-use crate::jobs::{Stop, Unit};
+use crate::jobs::{JobState, JobStatus, Stop, Unit, Work};
 use crate::pool::errlog::{self, DamagedBlock};
+
+/// Looks again at the blocks of the error log. What is known of it is in the state of the scan, since there
+/// is never one beside the other.
+#[derive(Debug, Default)]
+pub(super) struct ErrorScrubs;
+
+impl Part for ErrorScrubs {
+    /// Its state is that of the scan, which is loaded before.
+    fn load<'a>(&'a self, pool: &'a Arc<LivePool>, _: &'a Dsl) -> Doing<'a> {
+        let known = pool.scan().error_scrub;
+        if known.is_running() {
+            let state = if known.paused == 0 { JobState::Active } else { JobState::Suspended };
+            let begun = JobStatus::begun(Unit::Objects, known.start_time, 0);
+            pool.jobs.take_up([(JobKey::ErrorScrub, JobStatus { state, ..begun })]);
+        }
+        ready(Ok(())).boxed()
+    }
+
+    fn work(&self, _: &Arc<LivePool>, keys: &[(JobKey, JobStatus)]) -> Vec<Work<LivePool>> {
+        each_alone(keys, |_| Some(looking::Looking::default()))
+    }
+}
 
 impl LivePool {
     /// Looks again at the blocks of the error log, or goes on with that. Nothing where the log is empty.
@@ -76,7 +105,7 @@ impl LivePool {
     }
 
     /// The blocks that are known to be damaged.
-    pub(super) async fn known_errors(&self) -> Result<Vec<DamagedBlock>> {
+    async fn known_errors(&self) -> Result<Vec<DamagedBlock>> {
         errlog::read(&Dsl::open(&self.view()).await?).await
     }
 }
@@ -128,7 +157,7 @@ impl Syncing {
     }
 
     /// Some blocks were looked at. False when it is not under way any more.
-    pub(super) async fn advance_error_scrub(&self, examined: u64, errors: u64, is_all: bool) -> Result<bool> {
+    async fn advance_error_scrub(&self, examined: u64, errors: u64, is_all: bool) -> Result<bool> {
         {
             let mut state = self.pool.scan();
             let known = &mut state.error_scrub;

@@ -14,14 +14,17 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::IgnorePoison;
+use futures_util::FutureExt;
 use ondisk::{Asize, Guid};
 
 use super::attach::note;
+use super::parts::{Doing, Part};
 use super::{LivePool, Syncing};
 use crate::error::{Error, Result};
+use crate::pool::properties::PoolProp;
 use crate::vdev::{Class, Vdev};
 
 /// What is to grow.
@@ -41,16 +44,25 @@ impl Growth {
     }
 }
 
-impl LivePool {
-    /// Whether vdevs grow with their devices unasked.
-    pub(super) fn set_autoexpand(&self, on: bool) {
-        self.growth.automatic.store(on, Ordering::Relaxed);
-        self.look_at_sizes();
+impl Part for Growth {
+    fn property(&self) -> Option<PoolProp> {
+        Some(PoolProp::Autoexpand)
     }
 
+    fn turn(&self, pool: &Arc<LivePool>, is_on: bool) {
+        self.automatic.store(is_on, Ordering::Relaxed);
+        pool.look_at_sizes();
+    }
+
+    fn sync<'a>(&'a self, s: &'a Syncing) -> Doing<'a> {
+        s.pool.grow(s).boxed()
+    }
+}
+
+impl LivePool {
     /// The next group looks whether devices have grown.
     pub(super) fn look_at_sizes(&self) {
-        self.growth.look.store(true, Ordering::Relaxed);
+        self.parts.grow.look.store(true, Ordering::Relaxed);
         self.txgs.kick();
     }
 
@@ -66,23 +78,23 @@ impl LivePool {
         }
         let top = vdevs.tops.iter().find(|top| top.walk().any(|vdev| vdev.guid == leaf));
         let top = top.ok_or_else(|| Error::NotFound(format!("device {leaf}")))?;
-        self.growth.wanted().insert(top.guid);
+        self.parts.grow.wanted().insert(top.guid);
         self.look_at_sizes();
         Ok(())
     }
 
     /// Looks at the devices if it is to, and lets grow what may.
-    pub(super) async fn grow(&self, s: &Syncing) -> Result<()> {
-        if !self.growth.look.swap(false, Ordering::Relaxed) {
+    async fn grow(&self, s: &Syncing) -> Result<()> {
+        if !self.parts.grow.look.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
-        let wanted = std::mem::take(&mut *self.growth.wanted());
+        let wanted = std::mem::take(&mut *self.parts.grow.wanted());
         let mut added = 0;
         for top in &self.pool.vdevs().tops {
             for leaf in top.walk() {
                 leaf.notice_growth().await;
             }
-            if self.growth.automatic.load(Ordering::Relaxed) || wanted.contains(&top.guid) {
+            if self.parts.grow.automatic.load(Ordering::Relaxed) || wanted.contains(&top.guid) {
                 added += self.grow_top(s, top)?;
             }
         }

@@ -4,18 +4,42 @@
 //! when the pool is closed. The pool's lease and its suspension are respected: what is not ours is not
 //! written.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use device::IgnorePoison;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 
 use super::LivePool;
+use super::parts::Part;
 use crate::l2arc::Owner;
 
 /// How long closing waits for a feed.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time until the next look at a pool that is not fed.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// The thread that feeds cache devices.
+#[derive(Debug, Default)]
+pub(super) struct Feeding {
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Part for Feeding {
+    fn start(&self, pool: &Arc<LivePool>) {
+        pool.start_l2arc();
+    }
+
+    fn stop(&self, pool: &LivePool) {
+        pool.pool.l2arc().stop();
+    }
+
+    fn close<'a>(&'a self, pool: &'a LivePool, is_committed: bool) -> BoxFuture<'a, ()> {
+        pool.end_l2arc(is_committed).boxed()
+    }
+}
 
 impl LivePool {
     /// Takes up cache devices that came, drops those that are gone, and feeds the next one. Returns the time
@@ -33,8 +57,8 @@ impl LivePool {
     }
 
     /// Starts the thread that feeds cache devices, if there are any and it does not run.
-    pub(super) fn start_l2arc(self: &Arc<Self>) {
-        let mut running = self.l2arc_thread.lock().ignore_poison();
+    fn start_l2arc(self: &Arc<Self>) {
+        let mut running = self.parts.l2arc.thread.lock().ignore_poison();
         if running.is_some() || self.pool.vdevs().l2cache.is_empty() || !self.has_thread() {
             return;
         }
@@ -62,10 +86,10 @@ impl LivePool {
     }
 
     /// Ends the thread. With `commit`, the devices keep what it takes to find their blocks again.
-    pub(super) async fn end_l2arc(&self, commit: bool) {
+    async fn end_l2arc(&self, commit: bool) {
         let l2arc = self.pool.l2arc();
         l2arc.stop();
-        let thread = self.l2arc_thread.lock().ignore_poison().take();
+        let thread = self.parts.l2arc.thread.lock().ignore_poison().take();
         let began = Instant::now();
         // A device that does not answer must not keep the pool open.
         while let Some(thread) = &thread

@@ -21,15 +21,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use device::IgnorePoison;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
 use ondisk::Guid;
 use ondisk::label::LABELS;
 use ondisk::uberblock::{Mmp, Uberblock};
 use ondisk::vdev_config::PoolState;
 
 use super::LivePool;
+use super::parts::Part;
 use crate::env::{Env, Multihost};
 use crate::pool::discovery::FoundPool;
 use crate::pool::import::{ImportError, ImportOptions, uberblocks};
+use crate::pool::properties::PoolProp;
 
 /// How often the devices are looked at while they are watched.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -70,15 +74,26 @@ impl Heartbeat {
     }
 
     /// This is what marks repeat from now on.
-    pub(super) fn committed(&self, uberblock: &Uberblock) {
+    pub(super) fn repeat(&self, uberblock: &Uberblock) {
         let mut state = self.state();
         (state.uberblock, state.sequence) = (Some(uberblock.clone()), 1);
     }
+}
+
+impl Part for Heartbeat {
+    fn property(&self) -> Option<PoolProp> {
+        Some(PoolProp::Multihost)
+    }
+
+    fn turn(&self, pool: &Arc<LivePool>, is_on: bool) {
+        pool.set_multihost(is_on);
+    }
 
     /// No more marks.
-    pub(super) fn stop(&self) {
+    fn close<'a>(&'a self, _: &'a LivePool, _: bool) -> BoxFuture<'a, ()> {
         self.on.store(false, Ordering::Release);
         self.changed.notify_all();
+        ready(()).boxed()
     }
 }
 
@@ -117,15 +132,15 @@ impl State {
 
 impl LivePool {
     /// Turns protection on or off.
-    pub(super) fn set_multihost(self: &Arc<Self>, on: bool) {
-        self.heartbeat.on.store(on, Ordering::Release);
+    fn set_multihost(self: &Arc<Self>, on: bool) {
+        self.parts.multihost.on.store(on, Ordering::Release);
         if !on {
-            self.heartbeat.changed.notify_all();
+            self.parts.multihost.changed.notify_all();
             self.pool.suspension.lease(None);
             return;
         }
         let multihost = self.env.multihost();
-        let mut state = self.heartbeat.state();
+        let mut state = self.parts.multihost.state();
         state.delay = multihost.interval;
         state.last = Some(Instant::now());
         self.extend_lease(multihost);
@@ -138,16 +153,18 @@ impl LivePool {
         }
         let pool = Arc::downgrade(self);
         let run = move || {
-            while let Some(pool) = pool.upgrade().filter(|pool| pool.heartbeat.on.load(Ordering::Acquire)) {
+            while let Some(pool) =
+                pool.upgrade().filter(|pool| pool.parts.multihost.on.load(Ordering::Acquire))
+            {
                 let leaves = pool.uberblock_leaves();
                 device::block_on(pool.mark(&leaves));
                 let pause = pool.env.multihost().interval / u32::try_from(leaves.len().max(1)).unwrap_or(1);
-                let heartbeat = pool.heartbeat.state();
+                let heartbeat = pool.parts.multihost.state();
                 // Not longer than that is the pool kept from being dropped.
-                let _ = pool.heartbeat.changed.wait_timeout(heartbeat, pause);
+                let _ = pool.parts.multihost.changed.wait_timeout(heartbeat, pause);
             }
             if let Some(pool) = pool.upgrade() {
-                pool.heartbeat.state().has_thread = false;
+                pool.parts.multihost.state().has_thread = false;
             }
         };
         let spawned = std::thread::Builder::new().name(format!("mmp {}", self.pool.name())).spawn(run);
@@ -171,19 +188,19 @@ impl LivePool {
         let multihost = env.multihost();
         for _ in leaves {
             let (leaf, mark) = {
-                let mut state = self.heartbeat.state();
+                let mut state = self.parts.multihost.state();
                 state.next = (state.next + 1) % leaves.len();
                 (leaves.get(state.next).copied(), state.next_mark(env))
             };
             let (Some(leaf), Some(mark)) = (leaf, mark) else { return };
-            if self.pool.suspension.check().is_err() || !self.heartbeat.on.load(Ordering::Acquire) {
+            if self.pool.suspension.check().is_err() || !self.parts.multihost.on.load(Ordering::Acquire) {
                 return;
             }
             let label = (env.random() % LABELS as u64) as usize;
             if self.pool.vdevs().write_heartbeat(leaf, label, &mark).await.is_ok() {
                 let least = multihost.interval / u32::try_from(leaves.len()).unwrap_or(u32::MAX).max(1);
-                self.heartbeat.state().marked(least);
-                if self.heartbeat.on.load(Ordering::Acquire) {
+                self.parts.multihost.state().marked(least);
+                if self.parts.multihost.on.load(Ordering::Acquire) {
                     self.extend_lease(multihost);
                 }
                 return;

@@ -26,7 +26,7 @@ use ondisk::{ByteOrder, ObjectId, ObjsetId, Txg};
 
 use super::config::Config;
 use super::multihost::watch;
-use super::{JobKey, LivePool, Surroundings, Syncing, checkpoint, errlog, sweeps_of, upgrade, version};
+use super::{LivePool, Surroundings, Syncing, checkpoint, errlog, upgrade, version};
 use crate::Pool;
 use crate::alloc::Allocator;
 use crate::dmu::LiveObjset;
@@ -299,33 +299,23 @@ async fn open(pool: Arc<Pool>, surroundings: Surroundings, temporary: bool) -> R
     let allocator = Allocator::load(pool.store(), &mos).await?;
     let tables = Tables::load(&pool, &mos).await?;
     let props = dsl.mos().u64(directory::DIRECTORY_OBJECT, directory::PROPS).await?.map(ObjectId);
-    let (mut multihost, mut autotrim, mut autoexpand) = (false, false, false);
-    if let Some(props) = props.filter(|props| !props.is_none()) {
+    let props = props.filter(|props| !props.is_none());
+    if let Some(props) = props {
         let failmode = dsl.mos().u64(props, "failmode").await?;
         pool.suspension.set_mode(failmode.and_then(FailMode::from_number).unwrap_or_default());
-        multihost = dsl.mos().u64(props, "multihost").await? == Some(1);
-        autotrim = dsl.mos().u64(props, "autotrim").await? == Some(1);
-        autoexpand = dsl.mos().u64(props, "autoexpand").await? == Some(1);
     }
     let counts = Feature::ALL.iter().filter_map(|feature| Some((*feature, features.count(feature.guid())?)));
     let features = LiveFeatures::new(stored.version, counts);
     let live = LivePool::of(pool, &surroundings, config, mos, allocator, features, tables);
-    let sweeps = sweeps_of(&dsl).await?.into_iter();
-    live.jobs.take_up(sweeps.map(|((work, leaf), status)| (JobKey::Sweep(work, leaf), status)));
-    live.load_scan(&dsl).await?;
-    if let Err(error) = live.load_reshapes(&dsl).await {
-        tracing::warn!(%error, "copies of volumes are not taken up");
+    for part in live.parts.all() {
+        part.load(&live, &dsl).await?;
     }
-    live.set_checkpoint(live.pool.checkpoint().cloned());
     live.apply_thresholds().await?;
-    if autotrim {
-        live.set_autotrim(true);
-    }
-    if autoexpand {
-        live.set_autoexpand(true);
-    }
-    if multihost {
-        live.set_multihost(true);
+    for part in live.parts.all() {
+        let Some((props, prop)) = props.zip(part.property()) else { continue };
+        if dsl.mos().u64(props, prop.desc().name).await? == Some(1) {
+            part.turn(&live, true);
+        }
     }
     Ok(live)
 }

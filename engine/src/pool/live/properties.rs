@@ -121,14 +121,8 @@ async fn set_quietly(s: &Syncing, name: &str, value: &str) -> Result<()> {
     if prop == PoolProp::Failmode {
         s.pool.pool().suspension.set_mode(FailMode::from_number(number).unwrap_or_default());
     }
-    if prop == PoolProp::Autotrim {
-        s.pool.set_autotrim(number == 1);
-    }
-    if prop == PoolProp::Autoexpand {
-        s.pool.set_autoexpand(number == 1);
-    }
-    if prop == PoolProp::Multihost {
-        s.pool.set_multihost(number == 1);
+    for part in s.pool.parts.all().filter(|part| part.property() == Some(prop)) {
+        part.turn(&s.pool, number == 1);
     }
     let zap = properties_zap(s).await?;
     let key = zap::Key::Name(desc.name.into());

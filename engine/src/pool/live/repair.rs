@@ -25,6 +25,7 @@ use ondisk::blkptr::Blkptr;
 use ondisk::{ObjectId, ObjsetId};
 
 use super::LivePool;
+use super::parts::Part;
 use crate::Bookmark;
 use crate::Pool;
 use crate::dmu::Objset;
@@ -40,11 +41,14 @@ const BATCH: usize = 64;
 /// Of these, so many are under way at a time.
 const AT_A_TIME: usize = 8;
 
-impl LivePool {
-    /// From now on repairs that reads ask for are made.
-    pub(super) fn begin_repairs(self: &Arc<Self>) {
-        let live = Arc::downgrade(self);
-        self.pool.repairs.begin(move |running| {
+/// Makes the repairs that reads ask for, while groups are committed.
+#[derive(Debug, Default)]
+pub(super) struct ReadRepair;
+
+impl Part for ReadRepair {
+    fn start(&self, pool: &Arc<LivePool>) {
+        let live = Arc::downgrade(pool);
+        pool.pool.repairs.begin(move |running| {
             let live = Weak::clone(&live);
             if let Some(pool) = live.upgrade().map(|live| Arc::clone(&live.pool)) {
                 pool.load_ahead(repair_all(live, running));
@@ -52,6 +56,12 @@ impl LivePool {
         });
     }
 
+    fn stop(&self, pool: &LivePool) {
+        pool.pool.repairs.give_up();
+    }
+}
+
+impl LivePool {
     /// Waits until the repairs that were asked for are made.
     pub async fn repairs_done(&self) {
         self.pool.repairs.done().await;

@@ -23,7 +23,7 @@
 //! - Until the exchange is committed the volume is as ever; from then on it is the copy, which is complete.
 //!
 //! # Who does it
-//! [`super::jobs`] has the thread. What serves volumes registers as [`VolumeUsers`]; without that nothing is
+//! Each copy is a job (`copying`). What serves volumes registers as [`VolumeUsers`]; without that nothing is
 //! exchanged.
 //!
 //! | lock | guards | order |
@@ -32,8 +32,10 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | `copying` | the job of a copy |
 //! | `pass` | copying what differs between two snapshots |
 
+mod copying;
 mod pass;
 
 use std::collections::BTreeMap;
@@ -42,19 +44,23 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use device::IgnorePoison;
+use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use ondisk::ObjsetId;
 
-use super::{JobKey, LivePool};
+use super::jobs::each_alone;
+use super::parts::{Doing, Part};
+use super::{JobKey, LivePool, Syncing};
 use crate::dsl::edit::reshape as edit;
 use crate::dsl::reshape::{COPY_SUFFIX, Mark};
 use crate::dsl::{Dataset, Dsl};
 use crate::error::{Error, Result};
-use crate::jobs::{JobState, JobStatus, Stop, Unit};
+use crate::jobs::{JobState, JobStatus, Stop, Unit, Work};
 use crate::zvol::Zvol;
 
+use copying::Copying;
 pub use edit::{Plan as ReshapePlan, Swapped};
-pub(super) use pass::Pass;
+use pass::Pass;
 
 /// What serves volumes to clients.
 pub trait VolumeUsers: Send + Sync {
@@ -157,6 +163,46 @@ impl Reshapes {
     }
 }
 
+impl Part for Reshapes {
+    /// A copy that cannot be taken up keeps no pool from being opened.
+    fn load<'a>(&'a self, pool: &'a Arc<LivePool>, dsl: &'a Dsl) -> Doing<'a> {
+        let load = async {
+            if let Err(error) = pool.load_reshapes(dsl).await {
+                tracing::warn!(%error, "copies of volumes are not taken up");
+            }
+            Ok(())
+        };
+        load.boxed()
+    }
+
+    fn keeps_jobs(&self) -> bool {
+        true
+    }
+
+    fn keep<'a>(&'a self, s: &'a Syncing, keys: &'a [JobKey]) -> Doing<'a> {
+        let keep = async {
+            for copy in keys.iter().filter_map(|key| key.copy()) {
+                copying::keep(s, copy).await?;
+            }
+            Ok(())
+        };
+        keep.boxed()
+    }
+
+    fn work(&self, _: &Arc<LivePool>, keys: &[(JobKey, JobStatus)]) -> Vec<Work<LivePool>> {
+        each_alone(keys, |key| key.copy().map(Copying::new))
+    }
+}
+
+impl JobKey {
+    fn copy(self) -> Option<ObjsetId> {
+        match self {
+            JobKey::Reshape(copy) => Some(copy),
+            _ => None,
+        }
+    }
+}
+
 impl LivePool {
     /// What it would take to give a volume blocks of `block_bytes`. Nothing is changed.
     ///
@@ -190,7 +236,7 @@ impl LivePool {
             is_canceled: false,
         };
         {
-            let mut all = self.reshapes.all();
+            let mut all = self.parts.reshape.all();
             // What is over is told until the next one of the same volume.
             all.retain(|_, other| other.volume != plan.volume);
             all.insert(copy, reshape);
@@ -200,7 +246,7 @@ impl LivePool {
     }
 
     fn refuse_second(&self, volume: &str) -> Result<()> {
-        match self.reshapes.of_volume(volume) {
+        match self.parts.reshape.of_volume(volume) {
             Ok(_) => Err(Error::Busy(format!("{volume}: its volblocksize is being changed already"))),
             Err(_) => Ok(()),
         }
@@ -211,7 +257,7 @@ impl LivePool {
     /// # Errors
     /// There is none, or that cannot be written down.
     pub async fn pause_reshape(self: &Arc<Self>, volume: &str) -> Result<()> {
-        let copy = self.reshapes.of_volume(volume)?;
+        let copy = self.parts.reshape.of_volume(volume)?;
         self.jobs.stop(self, &[JobKey::Reshape(copy)], Stop::Suspend).await.map(drop)
     }
 
@@ -220,8 +266,8 @@ impl LivePool {
     /// # Errors
     /// There is none, or that cannot be written down.
     pub async fn resume_reshape(self: &Arc<Self>, volume: &str) -> Result<()> {
-        let copy = self.reshapes.of_volume(volume)?;
-        self.reshapes.update(copy, |reshape| reshape.error = None);
+        let copy = self.parts.reshape.of_volume(volume)?;
+        self.parts.reshape.update(copy, |reshape| reshape.error = None);
         let key = JobKey::Reshape(copy);
         match self.jobs.is_worked_on(&key) && self.jobs.state_of(&key) == Some(JobState::Active) {
             true => Ok(()),
@@ -234,12 +280,12 @@ impl LivePool {
     /// # Errors
     /// There is none, or it cannot be destroyed.
     pub async fn cancel_reshape(self: &Arc<Self>, volume: &str) -> Result<()> {
-        let copy = self.reshapes.of_volume(volume)?;
-        self.reshapes.update(copy, |reshape| reshape.cancels = true);
+        let copy = self.parts.reshape.of_volume(volume)?;
+        self.parts.reshape.update(copy, |reshape| reshape.cancels = true);
         self.resume_reshape(volume).await?;
         let key = JobKey::Reshape(copy);
         self.wait_for_jobs(|other, state| *other == key && state == JobState::Active).await;
-        let reshape = self.reshapes.get(copy)?;
+        let reshape = self.parts.reshape.get(copy)?;
         match (reshape.is_canceled, reshape.swapped, reshape.error) {
             (true, _, _) => Ok(()),
             (_, Some(Swapped { kept, .. }), _) => {
@@ -253,7 +299,7 @@ impl LivePool {
     /// The volumes that get another block size, and those that did since the pool was opened.
     pub fn reshapes(&self) -> Vec<ReshapeStatus> {
         let jobs = self.job_statuses();
-        let all = self.reshapes.all();
+        let all = self.parts.reshape.all();
         let status = |(copy, reshape): (&ObjsetId, &Reshape)| {
             let mut job = *jobs.get(&JobKey::Reshape(*copy))?;
             // Before that, what was decided is not committed yet, or clients do not go on yet.
@@ -278,11 +324,11 @@ impl LivePool {
 
     /// Says what serves volumes to clients. Complete copies wait for that.
     pub fn set_volume_users(&self, users: Weak<dyn VolumeUsers>) {
-        *self.reshapes.users.lock().ignore_poison() = Some(users);
+        *self.parts.reshape.users.lock().ignore_poison() = Some(users);
     }
 
     /// Takes up the copies that the pool has. Before the pool is started.
-    pub(super) async fn load_reshapes(&self, dsl: &Dsl) -> Result<()> {
+    async fn load_reshapes(&self, dsl: &Dsl) -> Result<()> {
         let dirs = dsl.dirs(dsl.root()).await?;
         for dir in dirs.iter().filter(|dir| dir.name.ends_with(COPY_SUFFIX)) {
             if dir.phys.head_dataset.is_none() {
@@ -301,7 +347,7 @@ impl LivePool {
                     let begun = JobStatus::begun(Unit::Bytes, copy.phys.creation_time, 0);
                     let key = JobKey::Reshape(copy.objset_id());
                     self.jobs.take_up([(key, JobStatus { state, ..begun })]);
-                    self.reshapes.all().insert(copy.objset_id(), reshape);
+                    self.parts.reshape.all().insert(copy.objset_id(), reshape);
                 }
                 Err(error) => tracing::warn!(volume = copy.name, %error, "a copy is not taken up"),
             }

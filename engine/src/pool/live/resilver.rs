@@ -26,6 +26,7 @@ use ondisk::Txg;
 use ondisk::features::Feature;
 use ondisk::scan::Function;
 
+use super::parts::Part;
 use super::scan::End;
 use super::{JobKey, LivePool, Syncing};
 use crate::error::{Error, Result};
@@ -37,6 +38,16 @@ use crate::vdev::Vdev;
 
 /// The line of jobs that look for resilvers.
 const LINE: &str = "resilver-look";
+
+/// Looks whether a resilver is needed.
+#[derive(Debug, Default)]
+pub(super) struct Looks;
+
+impl Part for Looks {
+    fn start(&self, pool: &Arc<LivePool>) {
+        pool.look_for_resilver();
+    }
+}
 
 /// What a look for a resilver came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

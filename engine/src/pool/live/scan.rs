@@ -6,7 +6,7 @@
 //! datasets change, in the group in which they do ([`LivePool::follow_lineage`]).
 //!
 //! # Batches
-//! A batch ([`super::jobs`]) begins with the cursor as the pool stores it and a view that it is true of.
+//! A batch (`batches`) begins with the cursor as the pool stores it and a view that it is true of.
 //! While it works, datasets go on changing. These changes are recorded, and what the batch gives back is the
 //! cursor at its end with the changes applied. A batch that was overtaken, because its scan was paused, given
 //! up, or begun anew, gives nothing back but the places that it has verified: the next batch of the scan
@@ -24,28 +24,41 @@
 //! Source of the facts: OpenZFS 2.4 `dsl_scan.c` (`dsl_scan_setup_sync`, `dsl_scan_done`, `dsl_scan_init`),
 //! `vdev.c` (`vdev_dtl_reassess`, `vdev_dtl_should_excise`).
 
+pub(super) mod asked;
+mod batches;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use device::IgnorePoison;
+use futures_util::FutureExt;
 use ondisk::dmu::DmuType;
 use ondisk::pool_directory::{self, DIRECTORY_OBJECT, ERROR_SCRUB, LAST_SCRUBBED_TXG, SCAN, hex_key};
 use ondisk::scan::{DDT_DONE, ErrorScrubPhys, FLAG_PAUSED, Function, ScanPhys, ScanState};
 use ondisk::{Guid, ObjectId, Txg};
 
+use super::jobs::each_alone;
+use super::parts::{Doing, Part};
 use super::{JobKey, LivePool, Syncing, rotate_error_log};
 use crate::dmu::zap::{self, edit};
 use crate::dsl::{Dsl, Lineage, history};
 use crate::error::{Error, Result};
-use crate::jobs::{JobState, JobStatus, Stop, Unit};
+use crate::jobs::{JobState, JobStatus, Unit, Work};
 use crate::pool::load::FUTURE_GROUPS;
 use crate::pool::status;
 use crate::scan::{Counters, Cursor, Failed, Purpose, ScanLimits, Verified};
 use crate::store::Pool;
 use crate::vdev::{Class, Kind, Vdev};
+use asked::{error_scrub_paused, error_scrubbing, resilvering, scrubbing};
+
+pub use asked::ScrubRange;
 
 /// Pools of this version and newer ones have a type of their own for the queue (`SPA_VERSION_DSL_SCRUB`).
 const VERSION_OF_QUEUE: u64 = 11;
+
+/// The pause while scans are held.
+pub(super) const HELD: Duration = Duration::from_millis(100);
 
 /// The scan of a pool.
 #[derive(Debug, Default)]
@@ -133,7 +146,7 @@ impl Pass {
 }
 
 /// A batch that begins.
-pub(super) struct Batch {
+struct Batch {
     pub number: u64,
     /// The number of its scan.
     pub scan: u64,
@@ -147,7 +160,7 @@ pub(super) struct Batch {
 }
 
 /// What a batch gives back.
-pub(super) struct Done {
+struct Done {
     pub number: u64,
     pub cursor: Cursor,
     pub counters: Counters,
@@ -156,15 +169,6 @@ pub(super) struct Done {
     pub unwritten: BTreeSet<Guid>,
     /// Nothing is left.
     pub is_all: bool,
-}
-
-/// What a scrub looks at.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ScrubRange {
-    /// Blocks born after this group; `Txg::NONE` for all.
-    pub after: Txg,
-    /// And not after this one; none for all.
-    pub until: Option<Txg>,
 }
 
 impl ScanControl {
@@ -198,14 +202,14 @@ impl State {
     }
 
     /// Keeps what a batch of this scan has verified and did not come to its end.
-    pub(super) fn keep(&mut self, scan: u64, verified: Verified) {
+    fn keep(&mut self, scan: u64, verified: Verified) {
         if self.scan == scan {
             Arc::make_mut(&mut self.verified).add(verified);
         }
     }
 
     /// What a batch did so far. False when it was overtaken.
-    pub(super) fn note_progress(&mut self, number: u64, counters: &Counters) -> bool {
+    fn note_progress(&mut self, number: u64, counters: &Counters) -> bool {
         let is_current = self.batch == number && self.phys.is_running();
         if is_current {
             self.pass.batch = *counters;
@@ -235,9 +239,23 @@ fn absences(leaf: &Vdev) -> u64 {
     leaf.absences.load(std::sync::atomic::Ordering::Acquire)
 }
 
+impl Part for ScanControl {
+    fn load<'a>(&'a self, pool: &'a Arc<LivePool>, dsl: &'a Dsl) -> Doing<'a> {
+        pool.load_scan(dsl).boxed()
+    }
+
+    fn sync<'a>(&'a self, s: &'a Syncing) -> Doing<'a> {
+        s.pool.follow_lineage(s).boxed()
+    }
+
+    fn work(&self, _: &Arc<LivePool>, keys: &[(JobKey, JobStatus)]) -> Vec<Work<LivePool>> {
+        each_alone(keys, |_| Some(batches::Scanning::default()))
+    }
+}
+
 impl LivePool {
     pub(super) fn scan(&self) -> MutexGuard<'_, State> {
-        self.scan.state()
+        self.parts.scan.state()
     }
 
     /// Bounds of scans from now on. For tests.
@@ -246,7 +264,7 @@ impl LivePool {
     }
 
     /// Takes up the scan that the pool stores. Before the pool is started.
-    pub(super) async fn load_scan(&self, dsl: &Dsl) -> Result<()> {
+    async fn load_scan(&self, dsl: &Dsl) -> Result<()> {
         let words = async |name| Ok::<_, Error>(dsl.mos().value(DIRECTORY_OBJECT, name).await?);
         let phys = words(SCAN).await?.and_then(|value| ScanPhys::from_words(&value.to_u64s()));
         let error_scrub = words(ERROR_SCRUB).await?;
@@ -277,108 +295,11 @@ impl LivePool {
         if phys.is_paused() {
             state.pass.paused = state.pass.start;
         }
-        if state.error_scrub.is_running() {
-            let known = state.error_scrub;
-            let stands = if known.paused == 0 { JobState::Active } else { JobState::Suspended };
-            let begun = JobStatus::begun(Unit::Objects, known.start_time, 0);
-            self.jobs.take_up([(JobKey::ErrorScrub, JobStatus { state: stands, ..begun })]);
-        }
         if phys.is_running() {
             let begun = JobStatus::begun(Unit::Bytes, phys.start_time, 0);
             let state = if phys.is_paused() { JobState::Suspended } else { JobState::Active };
             self.jobs.take_up([(JobKey::Scan, JobStatus { state, total: phys.to_examine, ..begun })]);
         }
-        Ok(())
-    }
-
-    /// Begins a scrub, or goes on with one that is paused.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] when a scan is under way.
-    pub async fn scrub(self: &Arc<Self>, range: ScrubRange) -> Result<()> {
-        self.ask_devices().await;
-        let resumed = self.change(move |s| async move { s.begin_scrub(range).await }).await?;
-        self.sysevent(if resumed { "scrub_resume" } else { "scrub_start" }, None);
-        self.work_on_scan().await
-    }
-
-    /// The group up to which the last scrub that came to its end looked; `Txg::NONE` when there was none.
-    pub async fn last_scrubbed_txg(self: &Arc<Self>) -> Result<Txg> {
-        let view = self.view();
-        let dsl = Dsl::open(&view).await?;
-        Ok(Txg(dsl.mos().u64(DIRECTORY_OBJECT, LAST_SCRUBBED_TXG).await?.unwrap_or(0)))
-    }
-
-    /// A group before this time, in seconds since 1970, and not long before, as far as the pool's history
-    /// says.
-    /// `Txg::NONE` where nothing is known to be older.
-    pub async fn group_before(self: &Arc<Self>, time: u64) -> Result<Txg> {
-        let groups = self.dated_groups().await?;
-        let before = groups.into_iter().filter(|(then, _)| *then <= time).map(|(_, txg)| txg);
-        Ok(Txg(before.max().unwrap_or(0)))
-    }
-
-    /// A group after this time and not long after, as far as the pool's history says. None where nothing is
-    /// known to be newer.
-    pub async fn group_after(self: &Arc<Self>, time: u64) -> Result<Option<Txg>> {
-        let groups = self.dated_groups().await?;
-        let after = groups.into_iter().filter(|(then, _)| *then >= time).map(|(_, txg)| txg);
-        Ok(after.min().map(Txg))
-    }
-
-    /// Times, with the groups in which the history noted something then.
-    async fn dated_groups(&self) -> Result<Vec<(u64, u64)>> {
-        let records = history::read(&Dsl::open(&self.view()).await?).await?;
-        Ok(records.iter().filter_map(|record| Some((record.time()?, record.txg()?))).collect())
-    }
-
-    /// Gives up the scan that is under way: a scrub, an error scrub or a resilver.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] when none is.
-    pub async fn cancel_scan(self: &Arc<Self>) -> Result<()> {
-        if self.scan().error_scrub.is_running() {
-            return self.cancel_error_scrub().await;
-        }
-        self.change(|s| async move {
-            if !s.pool.scan().phys.is_running() {
-                return Err(no_scrub());
-            }
-            // Here and not later: the end of a scan may begin a resilver, which is not to be stopped.
-            s.pool.jobs.stop_here(&s.pool, &[JobKey::Scan], Stop::Cancel);
-            s.end_scan(End::Canceled).await
-        })
-        .await?;
-        self.sysevent("scrub_abort", None);
-        Ok(())
-    }
-
-    /// Pauses a scrub or an error scrub, if one is under way.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] when it is paused, or a resilver runs.
-    pub async fn pause_scrub(self: &Arc<Self>) -> Result<()> {
-        if self.scan().error_scrub.is_running() {
-            return self.pause_error_scrub().await;
-        }
-        self.change(|s| async move {
-            {
-                let mut state = s.pool.scan();
-                match state.phys {
-                    phys if !phys.is_running() => return Ok(()),
-                    phys if phys.function != Function::Scrub => return Err(resilvering()),
-                    phys if phys.is_paused() => return Err(paused()),
-                    _ => {}
-                }
-                state.phys.flags |= FLAG_PAUSED;
-                state.pass.paused = s.now();
-                state.overtake();
-            }
-            s.pool.jobs.stop_here(&s.pool, &[JobKey::Scan], Stop::Suspend);
-            s.store_scan().await
-        })
-        .await?;
-        self.sysevent("scrub_paused", None);
         Ok(())
     }
 
@@ -415,7 +336,7 @@ impl LivePool {
     }
 
     /// Begins a batch, together with the view that its cursor is true of. None when no scan is under way.
-    pub(super) async fn begin_batch(&self) -> Result<Option<(Batch, Arc<super::Lent>)>> {
+    async fn begin_batch(&self) -> Result<Option<(Batch, Arc<super::Lent>)>> {
         loop {
             let (mut batch, as_of) = {
                 let mut state = self.scan();
@@ -448,7 +369,7 @@ impl LivePool {
     }
 
     /// Follows what became of datasets in the group that is being written.
-    pub(super) async fn follow_lineage(&self, s: &Syncing) -> Result<()> {
+    async fn follow_lineage(&self, s: &Syncing) -> Result<()> {
         let changes = self.dsl.take_lineage();
         let changed = {
             let mut state = self.scan();
@@ -578,7 +499,7 @@ impl Syncing {
 
     /// Takes over what a batch gives back, and ends the scan when nothing is left: true for that. A batch
     /// that was overtaken gives nothing back.
-    pub(super) async fn finish_batch(&self, done: Done) -> Result<bool> {
+    async fn finish_batch(&self, done: Done) -> Result<bool> {
         self.pool.follow_lineage(self).await?;
         // After an import it is not known what failed: these leaves are resilvered once more.
         let lacking: Vec<Guid> = done.unwritten.iter().copied().collect();
@@ -714,28 +635,4 @@ impl Syncing {
         let event = history::event(name, text, None, self.txg().get(), self.now(), &host);
         self.append_history(&event).await
     }
-}
-
-pub(super) fn scrubbing() -> Error {
-    Error::Busy("currently scrubbing; use 'zpool scrub -s' to cancel scrub".into())
-}
-
-pub(super) fn resilvering() -> Error {
-    Error::Busy("currently resilvering".into())
-}
-
-pub(super) fn error_scrubbing() -> Error {
-    Error::Busy("currently error scrubbing; use 'zpool scrub -s' to cancel error scrub".into())
-}
-
-pub(super) fn error_scrub_paused() -> Error {
-    Error::Busy("error scrub is paused; use 'zpool scrub -e' to resume error scrub".into())
-}
-
-fn paused() -> Error {
-    Error::Busy("scrub is paused; use 'zpool scrub' to resume scrub".into())
-}
-
-pub(super) fn no_scrub() -> Error {
-    Error::Busy("there is no active scrub".into())
 }

@@ -7,8 +7,10 @@
 //!    that the group changed is written, and the dataset layer counts what it wrote and frees.
 //! 3. The tasks that asked for this group run, one after the other. What they change in datasets is written
 //!    as in step 2.
-//! 4. Destroyed datasets give back a bounded share of their blocks; the configuration is written if it
-//!    changed.
+//! 4. Destroyed datasets give back a bounded share of their blocks, dedup tables and dirty time logs are
+//!    written, and the parts of the pool do what they have to do with the group ([`super::parts`]): a scan
+//!    follows datasets, a checkpoint that is given up frees some of what it kept, damage comes into the error
+//!    log. The configuration is written if it changed.
 //! 5. The MOS and the space maps are written in turns until neither changes any more: writing the MOS
 //!    allocates, what was allocated is noted in the space maps, and these are objects of the MOS. A block
 //!    that this group wrote before is written again in its place, so that this ends after a few turns.
@@ -45,7 +47,7 @@ use ondisk::vdev_config::{PoolConfig, PoolState, VdevKind};
 use ondisk::{ByteOrder, Guid, Txg};
 
 use super::config::Needed;
-use super::{LivePool, Syncing, checkpoint, errlog};
+use super::{LivePool, Syncing};
 use crate::dmu::{LiveObject, NewObject, zap};
 use crate::dsl::edit;
 use crate::error::{Attempt, Error, Result};
@@ -183,11 +185,7 @@ impl LivePool {
             .spawn(run);
         let thread = thread.map_err(|error| Error::os("starting the thread that commits", &error))?;
         *self.thread.lock().ignore_poison() = Some(thread);
-        self.begin_repairs();
-        self.start_l2arc();
-        self.look_for_resilver();
-        // The pool may have ended between a resilver and that.
-        self.devices_resilvered();
+        self.parts.all().for_each(|part| part.start(self));
         self.jobs.resume(self);
         Ok(())
     }
@@ -221,9 +219,8 @@ impl LivePool {
     /// callers.
     pub(super) fn stop(&self, error: Error) {
         self.txgs.stop(error);
-        self.pool.l2arc().stop();
         self.pool.suspension.give_up();
-        self.pool.repairs.give_up();
+        self.parts.all().for_each(|part| part.stop(self));
     }
 
     /// Commits everything, gives the logs back, marks the labels as exported (or destroyed) and stops. The
@@ -243,12 +240,11 @@ impl LivePool {
         if let Err(error) = &committed {
             self.stop(error.clone());
         }
-        self.end_l2arc(committed.is_ok()).await;
-        self.end_thread();
+        self.end(committed.is_ok()).await;
         self.view().end_loads_ahead(LOADS_AHEAD_PATIENCE);
         match committed {
             Ok(()) => {
-                self.pool.repairs.give_up();
+                self.parts.all().for_each(|part| part.stop(self));
                 self.txgs.stop(Error::Busy(format!("pool '{}' is closed", self.pool.name())));
             }
             Err(_) => drop(self.let_go()),
@@ -283,8 +279,7 @@ impl LivePool {
             tracing::warn!(%error, pool = self.pool.name(), "not all of a frozen pool is logged");
         }
         self.stop(Error::Suspended("the pool was frozen".into()));
-        self.end_l2arc(false).await;
-        self.end_thread();
+        self.end(false).await;
         self.view().end_loads_ahead(LOADS_AHEAD_PATIENCE);
         drop(self.let_go());
         Ok(())
@@ -313,8 +308,11 @@ impl LivePool {
         .await
     }
 
-    fn end_thread(&self) {
-        self.heartbeat.stop();
+    /// Ends the parts and the thread that commits.
+    async fn end(&self, is_committed: bool) {
+        for part in self.parts.all() {
+            part.close(self, is_committed).await;
+        }
         self.txgs.end();
         let thread = self.thread.lock().ignore_poison().take();
         if let Some(thread) = thread {
@@ -326,13 +324,11 @@ impl LivePool {
         self.txgs.history().syncing(txg, self.pool.vdevs().io());
         let s = Syncing::new(self, txg);
         enlarge_gang_headers(&s).await?;
-        // What was used before a feature comes begins nothing.
-        self.count_what_is_used();
+        self.parts.all().for_each(|part| part.before_tasks(self));
         self.run_tasks(&s, true).await?;
         s.count_clones().await?;
         let written = s.sync_datasets(&[]).await?;
         self.run_tasks(&s, false).await?;
-        self.follow_lineage(&s).await?;
         // Logs of those that were written stay as they are: a snapshot may have the object set as it was
         // written.
         s.sync_datasets(&written).await?;
@@ -341,16 +337,11 @@ impl LivePool {
         if may_free && edit::free_some(&s, tunables::ZFS_ASYNC_BLOCK_MAX_BLOCKS.size()).await? {
             self.txgs.kick();
         }
-        if checkpoint::discard_some(&s).await? {
-            self.txgs.kick();
-        }
         self.dsl.tables().write(&s).await?;
         self.store_missed(&s).await?;
-        errlog::sync(&s).await?;
-        self.tell_what_counts();
-        self.autotrim(&s).await;
-        self.diagnose().await;
-        self.grow(&s).await?;
+        for part in self.parts.all() {
+            part.sync(&s).await?;
+        }
         self.take_up_states();
         // Both are taken: what both say is written once.
         let config_changed =
@@ -364,7 +355,7 @@ impl LivePool {
         }
         let root = self.converge(&s).await?;
         self.commit(&s, root, config_changed).await?;
-        self.fill_begun_filter();
+        self.parts.all().for_each(|part| part.committed(self));
         Ok(())
     }
 
@@ -450,7 +441,7 @@ impl LivePool {
             timestamp: s.now(),
             root_bp: root,
             software_version: SOFTWARE_VERSION,
-            mmp: Some(self.heartbeat.fields(&**self.env())),
+            mmp: Some(self.parts.multihost.fields(&**self.env())),
             checkpoint_txg: Txg::NONE,
             raidz_reflow_info: last.uberblock().raidz_reflow_info,
         };
@@ -460,7 +451,7 @@ impl LivePool {
             false => last.config().clone(),
         };
         drop(last);
-        self.heartbeat.committed(&uberblock);
+        self.parts.multihost.repeat(&uberblock);
         self.views.replace(self.pool.at(uberblock, config, self.checkpoint()));
         if self.allocator().waits_for_much() {
             self.views.end_lent();

@@ -7,11 +7,12 @@ use engine::pool::live::LivePool;
 use engine::properties::{Prop, kept};
 use engine::vdev::{self, Class, Vdev};
 
-use super::names;
-use super::sync_tasks::{self, New};
+use super::entry;
 use super::userspace::{set_quotas_at_once, take_quotas};
-use super::{entry, said};
 use crate::api::{self, ApiError, Created, DatasetKind};
+use crate::daemon::names;
+use crate::daemon::refusals::said;
+use crate::daemon::sync_tasks::{self, New};
 use crate::daemon::{Daemon, OpenPool, not_of_this_type};
 use crate::sizes::parse_size;
 

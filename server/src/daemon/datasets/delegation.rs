@@ -18,40 +18,29 @@ use futures_util::future::LocalBoxFuture;
 use ondisk::accounting::AccountingObject;
 use ondisk::deleg::{DelegKey, Scope, Who};
 
-use super::names::is_at_or_below;
-use super::said;
-use super::{names, sync_tasks};
 use crate::api::{self, ApiError, DestroyDataset, Granted, GrantedBy, Grantee, Grantees, Need, Rollback};
 use crate::caller::Caller;
-use crate::daemon::actions::Known;
+use crate::daemon::names::is_at_or_below;
+use crate::daemon::refusals::said;
 use crate::daemon::{Daemon, OpenPool, dataset_error, lock};
+use crate::daemon::{names, sync_tasks};
 use crate::users;
 
 /// What a caller is told whose request would need a filesystem to be unmounted.
 const IS_MOUNTED: &str = "it is mounted, and only root may unmount";
 
 impl Daemon {
-    /// The request as it is done for a caller whose role is not enough; `None` where the caller may not have
-    /// it.
+    /// Whether a caller has all that a request needs, which is something.
     ///
     /// # Errors
     /// What the request is about does not exist, or grants do not count there.
-    pub(in crate::daemon) async fn delegated(
-        &self,
-        caller: &Caller,
-        known: &Known,
-        body: &[u8],
-    ) -> Result<Option<Vec<u8>>, ApiError> {
-        let Some((body, needs)) = known.delegated(body)? else { return Ok(None) };
-        if needs.is_empty() {
-            return Ok(None);
-        }
-        for need in &needs {
+    pub(in crate::daemon) async fn has_all(&self, caller: &Caller, needs: &[Need]) -> Result<bool, ApiError> {
+        for need in needs {
             if !self.has(caller, need).await? {
-                return Ok(None);
+                return Ok(false);
             }
         }
-        Ok(Some(body))
+        Ok(!needs.is_empty())
     }
 
     /// Whether a caller has what is needed.

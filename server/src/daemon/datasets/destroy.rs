@@ -12,10 +12,11 @@ use engine::dsl::{Dataset, Dir, Dsl, Found, edit, is_hidden};
 use engine::receive::RECEIVE_CHILD;
 use ondisk::ObjectId;
 
-use super::names::is_at_or_below;
-use super::sync_tasks;
-use super::{said, word_of};
+use super::word_of;
 use crate::api::{self, ApiError, Destroyed};
+use crate::daemon::names::is_at_or_below;
+use crate::daemon::refusals::said;
+use crate::daemon::sync_tasks;
 use crate::daemon::{Daemon, OpenPool, dataset_error};
 
 /// The datasets to destroy, in order.

@@ -19,11 +19,11 @@ use engine::zpl::live::FileBlocks;
 use engine::zvol::LiveZvol;
 use ondisk::ObjectId;
 
-use super::names;
 use crate::api::{
     self, ApiError, BlockPair, BlockPlace, ListedBlock, ListedBlocks, MOST_PAIR_BLOCKS, MOST_PAIRS,
     PairShared,
 };
+use crate::daemon::names;
 use crate::daemon::{Daemon, dataset_error, not_of_this_type};
 
 /// Pointers that one request looks at.

@@ -4,14 +4,14 @@ use engine::dsl::Kind;
 use engine::events::feed::What;
 use engine::properties::{Prop, Types, kept};
 
-use super::names::is_at_or_below;
-use super::said;
 use super::userspace::{Quota, open_for_quotas, set_quotas, take_quotas};
-use super::{names, sync_tasks};
 use crate::api::{self, ApiError, PropertiesSet, ReshapeAction};
 use crate::daemon::mounts::remount::{MountChange, Remounting};
+use crate::daemon::names::is_at_or_below;
+use crate::daemon::refusals::said;
 use crate::daemon::volumes::sharing;
 use crate::daemon::{Daemon, dataset_error, not_of_this_type};
+use crate::daemon::{names, sync_tasks};
 use crate::sizes::parse_size;
 
 impl Daemon {

@@ -3,11 +3,12 @@
 use engine::dsl::{Kind, edit};
 
 use super::create::missing_parents;
-use super::names;
-use super::names::is_at_or_below;
-use super::sync_tasks::{self, New};
-use super::{entry, said};
+use super::entry;
 use crate::api::{self, ApiError, DatasetKind, Warnings};
+use crate::daemon::names;
+use crate::daemon::names::is_at_or_below;
+use crate::daemon::refusals::said;
+use crate::daemon::sync_tasks::{self, New};
 use crate::daemon::{Daemon, dataset_error, not_of_this_type};
 
 impl Daemon {

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use super::said;
 use crate::api::{ApiError, Mounted};
 use crate::daemon::mounts::mount_error;
 use crate::daemon::open_pool::Changing;
+use crate::daemon::refusals::said;
 use crate::daemon::{Daemon, OpenPool};
 use crate::fuse::{Difference, FrozenMount, LiveSource, Source};
 

@@ -7,12 +7,13 @@ use engine::dsl::{Found, Kind};
 use ondisk::dsl_dataset::FLAG_DEFER_DESTROY;
 
 use super::destroy::clones_and_dependents;
-use super::{entry, said};
-use super::{names, sync_tasks};
+use super::entry;
 use crate::api::{self, ApiError, DatasetKind, Warnings};
+use crate::daemon::refusals::said;
 use crate::daemon::volumes::clients::Connected;
 use crate::daemon::volumes::held_clients::InUse;
 use crate::daemon::{Daemon, dataset_error, not_of_this_type};
+use crate::daemon::{names, sync_tasks};
 
 /// How long requests of clients may take that a rollback waits for.
 const REQUESTS_LIMIT: Duration = Duration::from_secs(30);

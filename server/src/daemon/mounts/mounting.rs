@@ -18,7 +18,7 @@ use super::nested::{NestedMounts, require_own_filesystem};
 use super::unmounting::Emptied;
 use super::{Again, Mount, is_root, let_go_unused, mount_error};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
-use crate::daemon::datasets::names::is_at_or_below;
+use crate::daemon::names::is_at_or_below;
 use crate::daemon::open_pool::Changing;
 use crate::daemon::{Daemon, OpenPool, dataset_error, lock, not_of_this_type};
 use crate::fuse::{self, LiveSource, MountOptions, Source};

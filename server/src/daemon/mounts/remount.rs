@@ -25,8 +25,8 @@ use engine::properties::{Environment, Prop, Shown, Source, Style};
 
 use super::Again;
 use crate::api::{ApiError, Mounted};
-use crate::daemon::datasets::names;
-use crate::daemon::datasets::names::is_at_or_below;
+use crate::daemon::names;
+use crate::daemon::names::is_at_or_below;
 use crate::daemon::open_pool::Changing;
 use crate::daemon::{Daemon, OpenPool};
 

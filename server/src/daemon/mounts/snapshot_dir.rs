@@ -10,7 +10,7 @@ use ondisk::ObjectId;
 
 use crate::api::{Action, ApiError, ErrorKind, TakeSnapshots};
 use crate::caller::Caller;
-use crate::daemon::datasets::names;
+use crate::daemon::names;
 use crate::daemon::{Daemon, dispatch_for};
 use crate::fuse::SnapshotTaker;
 

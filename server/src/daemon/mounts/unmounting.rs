@@ -15,7 +15,7 @@ use super::nested::ForeignMounts;
 use super::{Mount, is_root, mount_error};
 use crate::api::{self, ApiError, Mounted, MountsChanged};
 use crate::commit_on_unmount::commit;
-use crate::daemon::datasets::names::is_at_or_below;
+use crate::daemon::names::is_at_or_below;
 use crate::daemon::open_pool::Changing;
 use crate::daemon::{Daemon, OpenPool, dataset_error, lock, not_of_this_type};
 use crate::fuse::{self, Elsewhere};

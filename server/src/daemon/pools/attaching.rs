@@ -25,8 +25,8 @@ use super::disks::{self, Allowed};
 use super::properties::{When, refusal};
 use super::vdevs::is_called;
 use crate::api::{self, ApiError, NewDevices, NewLayout, NewVdev};
-use crate::daemon::datasets::sync_tasks;
 use crate::daemon::refusals::refused;
+use crate::daemon::sync_tasks;
 use crate::daemon::{Daemon, OpenPool};
 
 impl Daemon {

@@ -41,8 +41,8 @@ use engine::vdev::release::release;
 use ondisk::vdev_config::PoolState;
 
 use crate::api::{self, ApiError, ErrorKind};
-use crate::daemon::datasets::sync_tasks;
 use crate::daemon::refusals::{refused, suspended};
+use crate::daemon::sync_tasks;
 use crate::daemon::volumes::clients::Connected;
 use crate::daemon::{Daemon, OpenPool, lock};
 

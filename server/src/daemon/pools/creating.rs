@@ -26,11 +26,11 @@ use super::properties::{self, When, refusal};
 use super::{replication, vdevs};
 use crate::api::edge::Edge;
 use crate::api::{self, ApiError, Listed, OpenedPool, UpgradedPool, VdevNode};
-use crate::daemon::datasets::{names, sync_tasks};
 use crate::daemon::datasets::{set_quotas_at_once, take_quotas};
 use crate::daemon::open_pool::Held;
 use crate::daemon::refusals::refused;
 use crate::daemon::{Daemon, OpenPool, dataset_error};
+use crate::daemon::{names, sync_tasks};
 use crate::fuse;
 
 impl Daemon {

@@ -4,8 +4,8 @@ use engine::pool::live::Prune;
 
 use crate::api::{self, ApiError, PrunedEntries, TableKind};
 use crate::daemon::Daemon;
-use crate::daemon::datasets::sync_tasks;
 use crate::daemon::refusals::refused;
+use crate::daemon::sync_tasks;
 
 impl Daemon {
     /// Removes entries of old blocks with one reference from dedup tables.

@@ -21,8 +21,8 @@ use tokio::time::sleep;
 use super::vdevs::is_called;
 use crate::api::edge::Edge;
 use crate::api::{self, ApiError, Listed, OnlinedDevice, SweepAction};
-use crate::daemon::datasets::sync_tasks;
 use crate::daemon::refusals::refused;
+use crate::daemon::sync_tasks;
 use crate::daemon::{Daemon, OpenPool};
 
 /// How often a command that waits for a group looks whether the pool is suspended.

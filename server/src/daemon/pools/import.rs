@@ -20,14 +20,14 @@ use engine::txg::Limits;
 use ondisk::Txg;
 use ondisk::vdev_config::PoolState;
 
-use super::host::{host_id, host_name};
 use super::properties;
 use super::properties::When;
 use crate::api::{self, ApiError, Imported, OpenedPool};
-use crate::daemon::datasets::names::MAX_NAME_BYTES;
-use crate::daemon::datasets::sync_tasks;
+use crate::daemon::host::{host_id, host_name};
+use crate::daemon::names::MAX_NAME_BYTES;
 use crate::daemon::open_pool::{Changing, Held};
 use crate::daemon::refusals::refused;
+use crate::daemon::sync_tasks;
 use crate::daemon::volumes::sharing;
 use crate::daemon::{Daemon, OpenPool};
 use crate::fuse;

@@ -10,8 +10,8 @@ use ondisk::Txg;
 
 use crate::api::{self, ApiError, ScanAction};
 use crate::daemon::Daemon;
-use crate::daemon::datasets::sync_tasks;
 use crate::daemon::refusals::refused;
+use crate::daemon::sync_tasks;
 
 impl Daemon {
     /// Begins, pauses or ends a scan.

@@ -14,8 +14,8 @@ use engine::pool::status::{Progress, ScanKind};
 use engine::properties::Style;
 
 use crate::api::{self, ApiError, Listed, ScrubSchedule};
-use crate::daemon::datasets::sync_tasks;
 use crate::daemon::refusals::refused;
+use crate::daemon::sync_tasks;
 use crate::daemon::{Daemon, OpenPool};
 
 /// The user property of pools with the schedule: `daily`, `weekly`, `monthly` or a number of days such as

@@ -16,13 +16,13 @@ use ondisk::nvlist::ByteString;
 use ondisk::pool_version as version;
 use ondisk::vdev_config::PoolState;
 
-use super::host::host_id;
 use super::properties::features_of;
 use crate::api::edge::Edge;
 use crate::api::{
     self, ApiError, DamagedRange, Dedup, DedupRow, ImportablePool, Listed, PoolHealth, PoolStatus, Reason,
 };
-use crate::daemon::datasets::sync_tasks::features_missing;
+use crate::daemon::host::host_id;
+use crate::daemon::sync_tasks::features_missing;
 use crate::daemon::{Daemon, OpenPool, dataset_error};
 
 impl Daemon {

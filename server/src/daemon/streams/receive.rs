@@ -27,12 +27,12 @@ use engine::properties::format::nicebytes;
 use engine::receive::Records;
 use ondisk::send::{Begin, HeaderType, Package, Record};
 
-use crate::daemon::datasets::said;
+use crate::daemon::refusals::said;
 use replication::Following;
 
 use crate::api::{self, Action, ApiError, ReceivePart, ReceiveStream};
 use crate::caller::Caller;
-use crate::daemon::datasets::sync_tasks;
+use crate::daemon::sync_tasks;
 use crate::daemon::{Daemon, OpenPool};
 
 pub use input::{StreamInput, StreamSource, stream as stream_of_client};

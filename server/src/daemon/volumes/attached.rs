@@ -36,7 +36,7 @@ use super::VolumeExport;
 use super::clients::Client;
 use crate::api::{self, ApiError, AttachedVolume, ErrorKind, Through};
 use crate::blockdev::{BlockDevice, BlockDevices, KernelNbd, Offered, Ublk};
-use crate::daemon::datasets::names::is_at_or_below;
+use crate::daemon::names::is_at_or_below;
 use crate::daemon::{Daemon, OpenPool, lock};
 
 /// Values of `volmode` with which a volume is a device.

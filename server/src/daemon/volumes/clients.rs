@@ -9,9 +9,8 @@ use std::sync::{Arc, Weak};
 
 use engine::events::{field, text};
 
-use crate::api::{self, WaitingRequest};
+use crate::api::{self, Numbers, WaitingRequest};
 use crate::block::{BlockOperation, BlockRequest, ExportError, Layer, Pending, SLOW};
-use crate::daemon::watch::counters::transfers;
 use crate::daemon::{OpenPool, VolumeExport, lock};
 
 /// The event of a request that takes long.
@@ -24,6 +23,12 @@ pub(in crate::daemon) struct Done {
     nread: AtomicU64,
     writes: AtomicU64,
     nwritten: AtomicU64,
+}
+
+/// Reads, bytes read, writes and bytes written, as counters of a client.
+pub(in crate::daemon) fn transfers(numbers: [u64; 4]) -> Numbers {
+    let names = ["reads", "nread", "writes", "nwritten"].map(str::to_owned);
+    Numbers(names.into_iter().zip(numbers).collect())
 }
 
 impl Done {

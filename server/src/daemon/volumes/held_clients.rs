@@ -13,7 +13,7 @@ use engine::pool::live::LivePool;
 use super::clients::Connected;
 use super::list::Volume;
 use super::open_volume::open_live;
-use crate::daemon::datasets::names::is_at_or_below;
+use crate::daemon::names::is_at_or_below;
 use crate::daemon::{OpenPool, VolumeExport, lock};
 
 /// How long a connection may take to notice that its client is gone.

@@ -19,9 +19,9 @@ use futures_util::future::LocalBoxFuture;
 
 use super::sharing;
 use crate::api::{self, ApiError, ReshapeAction, ReshapePlan, ReshapeState, ReshapeTime, Reshaping};
-use crate::daemon::datasets::said;
-use crate::daemon::datasets::sync_tasks;
 use crate::daemon::refusals::refused;
+use crate::daemon::refusals::said;
+use crate::daemon::sync_tasks;
 use crate::daemon::{Daemon, OpenPool, dataset_error};
 
 /// How long requests of clients may take that the exchange waits for. Then they go on, and it is tried again.

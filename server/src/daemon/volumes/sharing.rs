@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 use super::list::Volume;
 use crate::api::{self, ApiError, Listed, SharedThrough, VolumeShares};
 use crate::block::{Protocol, shares};
-use crate::daemon::datasets::{names, sync_tasks};
 use crate::daemon::{Daemon, OpenPool, dataset_error};
+use crate::daemon::{names, sync_tasks};
 
 /// The user property of volumes with what a protocol keeps: persistent reservations of iSCSI.
 const KEPT: &str = "org.cenote:reservations";

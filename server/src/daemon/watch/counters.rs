@@ -17,6 +17,7 @@ use super::memory::{arc_min, reserve};
 use crate::api::{
     self, ApiError, Client, CountedDataset, CountedVdev, CounterGroup, Counters, Numbers, PoolTxgs, TxgTimes,
 };
+use crate::daemon::volumes::clients::transfers;
 use crate::daemon::{Daemon, OpenPool};
 
 /// The group of the transaction groups of pools.
@@ -270,12 +271,6 @@ async fn clients(pool: &OpenPool) -> Vec<Client> {
         }
     }
     clients
-}
-
-/// What a client did.
-pub(in crate::daemon) fn transfers(numbers: [u64; 4]) -> Numbers {
-    let names = ["reads", "nread", "writes", "nwritten"].map(str::to_owned);
-    Numbers(names.into_iter().zip(numbers).collect())
 }
 
 fn of_vdevs(pool: &OpenPool, groups: &mut Vec<CounterGroup>) {

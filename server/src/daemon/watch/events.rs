@@ -16,7 +16,7 @@ use engine::events::{Event, Events};
 
 use crate::api::edge::Edge;
 use crate::api::{self, ApiError, EventList};
-use crate::daemon::datasets::names::pool_name_fault;
+use crate::daemon::names::pool_name_fault;
 use crate::daemon::{Daemon, OpenPool};
 
 /// The name of the file, beside the cache file.

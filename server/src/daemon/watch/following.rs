@@ -43,7 +43,7 @@ use engine::events::feed::{Change, What};
 use engine::properties::Prop;
 
 use crate::block::shares;
-use crate::daemon::datasets::names::is_at_or_below;
+use crate::daemon::names::is_at_or_below;
 use crate::daemon::{Daemon, OpenPool, VolumeList, lock};
 
 /// Changes that are looked at at once.

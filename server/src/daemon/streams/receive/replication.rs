@@ -21,9 +21,9 @@ use ondisk::{Guid, ObjectId};
 use super::Receive;
 use super::target::Destination;
 use crate::api::{self, ApiError};
-use crate::daemon::datasets::names::is_at_or_below;
-use crate::daemon::datasets::said;
-use crate::daemon::datasets::sync_tasks::{self, New};
+use crate::daemon::names::is_at_or_below;
+use crate::daemon::refusals::said;
+use crate::daemon::sync_tasks::{self, New};
 
 pub(super) use steps::nearest;
 use steps::{Local, Sent, Step, renamed};

@@ -13,10 +13,11 @@ use super::target::Destination;
 use super::{Receive, name_of};
 use crate::api::{ApiError, Appends, ErrorKind};
 use crate::daemon::OpenPool;
-use crate::daemon::datasets::names;
-use crate::daemon::datasets::names::is_at_or_below;
-use crate::daemon::datasets::sync_tasks::{self, New};
-use crate::daemon::datasets::{entry, said};
+use crate::daemon::datasets::entry;
+use crate::daemon::names;
+use crate::daemon::names::is_at_or_below;
+use crate::daemon::refusals::said;
+use crate::daemon::sync_tasks::{self, New};
 use crate::daemon::volumes::clients::Connected;
 use crate::daemon::volumes::held_clients::InUse;
 

@@ -3,7 +3,7 @@
 //! Source of the facts: OpenZFS 2.3 `libzfs_sendrecv.c` (`zfs_receive_one`), `zfs-receive.8`.
 
 use crate::api::{ApiError, Appends, DatasetKind, ReceiveStream};
-use crate::daemon::datasets::names;
+use crate::daemon::names;
 
 /// Where a stream goes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use engine::pool::live::Syncing;
 use ondisk::nvlist::{NvValue, Nvlist};
 
 use crate::caller::Caller;
-use crate::daemon::pools::host::host_name;
+use crate::daemon::host::host_name;
 
 /// Kinds of datasets in the requests that make them.
 const FILESYSTEM: i32 = 2;

@@ -12,15 +12,15 @@ use std::cell::Cell;
 use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt;
-use futures_util::future::LocalBoxFuture;
+use futures_util::future::{LocalBoxFuture, ready};
 use ondisk::ObjsetId;
 use ondisk::features::Feature;
 
-use super::JobKey;
+use super::parts::{Doing, Part};
+use super::{JobKey, LivePool, Syncing, version};
 use crate::dsl::edit;
 use crate::error::Result;
 use crate::jobs::{Job, Step, Turn, Unit};
-use crate::pool::live::{LivePool, version};
 use crate::zpl::LiveZpl;
 
 /// The line in which filesystems stand.
@@ -41,6 +41,31 @@ pub struct QuotaUpgradeStatus {
     pub start_time: u64,
 }
 
+/// Has filesystems count what they did not count before.
+#[derive(Debug, Default)]
+pub(super) struct QuotaUpgrades;
+
+impl Part for QuotaUpgrades {
+    /// What was used before a feature comes begins nothing.
+    fn before_tasks(&self, pool: &Arc<LivePool>) {
+        pool.count_what_is_used();
+    }
+
+    fn sync<'a>(&'a self, s: &'a Syncing) -> Doing<'a> {
+        s.pool.tell_what_counts();
+        ready(Ok(())).boxed()
+    }
+}
+
+impl JobKey {
+    fn filesystem(self) -> Option<ObjsetId> {
+        match self {
+            JobKey::QuotaUpgrade(filesystem) => Some(filesystem),
+            _ => None,
+        }
+    }
+}
+
 impl LivePool {
     /// How far it is with counting what filesystems did not count before the pool got features; `None` when
     /// there is nothing to do.
@@ -59,7 +84,7 @@ impl LivePool {
     }
 
     /// Tells open filesystems what enabled features ask for.
-    pub(in crate::pool::live) fn tell_what_counts(&self) {
+    fn tell_what_counts(&self) {
         let projects = self.features.count(Feature::ProjectQuota).is_some();
         let files = self.features.count(Feature::UserobjAccounting).is_some();
         for dataset in self.datasets().values() {
@@ -72,7 +97,7 @@ impl LivePool {
 
     /// Has open filesystems that were used count what enabled features ask for, those first that were created
     /// first.
-    pub(in crate::pool::live) fn count_what_is_used(self: &Arc<Self>) {
+    fn count_what_is_used(self: &Arc<Self>) {
         let mut used: Vec<_> = {
             let datasets = self.datasets();
             let used = datasets.iter().filter(|(_, dataset)| dataset.objset.take_use());
@@ -97,7 +122,7 @@ impl LivePool {
     }
 
     /// Puts a filesystem in line that does not count all that it should.
-    pub(in crate::pool::live) fn complete_counts(self: &Arc<Self>, id: ObjsetId, zpl: &Arc<LiveZpl>) {
+    pub(super) fn complete_counts(self: &Arc<Self>, id: ObjsetId, zpl: &Arc<LiveZpl>) {
         if !self.has_to_count(zpl) {
             return;
         }

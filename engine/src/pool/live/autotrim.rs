@@ -5,31 +5,50 @@
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_trim.c`.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::jobs::unused;
+use futures_util::FutureExt;
+
+use super::parts::{Doing, Part};
+use super::sweep::unused;
 use super::{LivePool, Syncing};
-
+use crate::pool::properties::PoolProp;
 use crate::tunables;
 
 /// Most runs that one group trims.
 const MAX_RUNS: usize = 1024;
 
-impl LivePool {
-    /// Whether what becomes free is trimmed.
-    pub(super) fn set_autotrim(&self, on: bool) {
-        self.autotrim.store(on, Ordering::Relaxed);
-        self.allocator().note_freed(on);
+/// Whether what becomes free is trimmed.
+#[derive(Debug, Default)]
+pub(super) struct Autotrim {
+    is_on: AtomicBool,
+}
+
+impl Part for Autotrim {
+    fn property(&self) -> Option<PoolProp> {
+        Some(PoolProp::Autotrim)
     }
 
+    fn turn(&self, pool: &Arc<LivePool>, is_on: bool) {
+        self.is_on.store(is_on, Ordering::Relaxed);
+        pool.allocator().note_freed(is_on);
+    }
+
+    fn sync<'a>(&'a self, s: &'a Syncing) -> Doing<'a> {
+        self.trim(s).map(Ok).boxed()
+    }
+}
+
+impl Autotrim {
     /// Every few groups: trims what became free.
-    pub(super) async fn autotrim(&self, s: &Syncing) {
-        if !self.autotrim.load(Ordering::Relaxed)
+    async fn trim(&self, s: &Syncing) {
+        if !self.is_on.load(Ordering::Relaxed)
             || !s.txg().get().is_multiple_of(tunables::ZFS_TRIM_TXG_BATCH.get())
         {
             return;
         }
-        let allocator = self.allocator();
+        let allocator = s.pool.allocator();
         // Vdevs that were added since note it too from now on.
         allocator.note_freed(true);
         let mut runs = Vec::new();
@@ -47,8 +66,8 @@ impl LivePool {
             }
         }
         let unused: Vec<_> = runs.iter().map(unused).collect();
-        let bytes = self.pool.vdevs().discard(&unused, &|_| true).await;
-        tracing::debug!(pool = self.pool.name(), runs = runs.len(), bytes, "trimmed");
+        let bytes = s.pool.pool.vdevs().discard(&unused, &|_| true).await;
+        tracing::debug!(pool = s.pool.pool.name(), runs = runs.len(), bytes, "trimmed");
         allocator.give_back(&runs, s.txg());
     }
 }

@@ -8,11 +8,10 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use ondisk::Txg;
 
-use super::JobKey;
+use super::{Batch, Done, HELD};
 use crate::error::Result;
 use crate::jobs::{Job, Step, Turn};
-use crate::pool::live::scan::{Batch, Done};
-use crate::pool::live::{Lent, LivePool};
+use crate::pool::live::{JobKey, Lent, LivePool};
 use crate::scan::{
     Counters, Failed, Guard, Interrupted, Issue, Others, Pilot, StaleTops, Verified, Walked, Walking, walk,
 };
@@ -22,8 +21,6 @@ use crate::vdev::stats::Transfer;
 
 /// The pause while the pool is suspended, or after a batch whose view was taken back.
 const WAIT: Duration = Duration::from_millis(500);
-/// The pause while scans are held.
-pub(super) const HELD: Duration = Duration::from_millis(100);
 /// Others use the devices when a transfer of theirs ended within this time.
 const BUSY: Duration = Duration::from_millis(100);
 /// The fewest bytes that a batch reads, however slow devices are, and however often its view was taken back.

@@ -5,14 +5,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
-use super::JobKey;
-use super::scan::HELD;
 use crate::Bookmark;
 use crate::error::Result;
 use crate::jobs::{Job, Step, Turn};
 use crate::pool::errlog::DamagedBlock;
-use crate::pool::live::LivePool;
 use crate::pool::live::repair::State;
+use crate::pool::live::scan::HELD;
+use crate::pool::live::{JobKey, LivePool};
 use crate::tunables;
 use crate::vdev::write::Missed;
 use crate::zio::Healing;

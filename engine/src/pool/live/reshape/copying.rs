@@ -7,12 +7,11 @@ use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use ondisk::ObjsetId;
 
-use super::JobKey;
+use super::{Pass, Reshape, Swapped};
 use crate::dsl::edit::reshape as edit;
 use crate::error::{Error, Result};
 use crate::jobs::{Job, JobState, Step, Stop, Turn};
-use crate::pool::live::reshape::{Pass, Reshape, Swapped};
-use crate::pool::live::{LivePool, Syncing};
+use crate::pool::live::{JobKey, LivePool, Syncing};
 
 /// A step ends after so long.
 const STEP: Duration = Duration::from_millis(250);
@@ -37,7 +36,7 @@ const LONGEST_PASS: Duration = Duration::from_secs(10);
 
 /// What the pool has of a copy's progress becomes what it is now.
 pub(super) async fn keep(s: &Syncing, copy: ObjsetId) -> Result<()> {
-    let Ok(reshape) = s.pool.reshapes.get(copy) else { return Ok(()) };
+    let Ok(reshape) = s.pool.parts.reshape.get(copy) else { return Ok(()) };
     let is_paused = match s.pool.jobs.state_of(&JobKey::Reshape(copy)) {
         Some(JobState::Active) => false,
         Some(JobState::Suspended) => true,
@@ -46,8 +45,8 @@ pub(super) async fn keep(s: &Syncing, copy: ObjsetId) -> Result<()> {
     if reshape.swapped.is_some() || reshape.is_canceled {
         return Ok(());
     }
-    s.pool.reshapes.update(copy, |reshape| reshape.mark.is_paused = is_paused);
-    edit::note(s, copy, s.pool.reshapes.get(copy)?.mark).await
+    s.pool.parts.reshape.update(copy, |reshape| reshape.mark.is_paused = is_paused);
+    edit::note(s, copy, s.pool.parts.reshape.get(copy)?.mark).await
 }
 
 /// Copies one volume.
@@ -106,7 +105,7 @@ impl Copying {
             return Ok(Step::More { pause: RETRY });
         }
         tracing::warn!(pool = pool.pool().name(), %error, "the copy of a volume does not go on");
-        pool.reshapes.update(self.copy, |reshape| {
+        pool.parts.reshape.update(self.copy, |reshape| {
             reshape.error = Some(error.to_string());
             reshape.cancels = false;
         });
@@ -115,7 +114,7 @@ impl Copying {
     }
 
     async fn act(&mut self, pool: &Arc<LivePool>, turn: &Turn<'_, LivePool>) -> Result<Step> {
-        let reshape = pool.reshapes.get(self.copy)?;
+        let reshape = pool.parts.reshape.get(self.copy)?;
         if reshape.swapped.is_some() || reshape.is_canceled {
             return Ok(Step::Complete);
         }
@@ -143,8 +142,8 @@ impl Copying {
             Some(pass) if self.noted.elapsed() >= NOTE_INTERVAL => {
                 let (copy, at) = (self.copy, pass.at);
                 pool.change(move |s| async move {
-                    s.pool.reshapes.update(copy, |reshape| reshape.mark.offset = at);
-                    edit::note(&s, copy, s.pool.reshapes.get(copy)?.mark).await
+                    s.pool.parts.reshape.update(copy, |reshape| reshape.mark.offset = at);
+                    edit::note(&s, copy, s.pool.parts.reshape.get(copy)?.mark).await
                 })
                 .await?;
                 self.noted = Instant::now();
@@ -159,11 +158,11 @@ impl Copying {
         if reshape.mark.copying.is_none() {
             begin_pass(pool, self.copy).await?;
         }
-        let opened = Pass::open(pool, self.copy, &pool.reshapes.get(self.copy)?).await;
+        let opened = Pass::open(pool, self.copy, &pool.parts.reshape.get(self.copy)?).await;
         self.pass = match opened {
             // A user destroyed the snapshot. Another one is taken, which is compared with what is copied.
             Err(Error::NotFound(_)) if reshape.source.is_some() => {
-                pool.reshapes.update(self.copy, |reshape| reshape.mark.copying = None);
+                pool.parts.reshape.update(self.copy, |reshape| reshape.mark.copying = None);
                 return Err(Error::Busy("the snapshot that is copied is gone".to_owned()));
             }
             opened => Some(opened?),
@@ -176,7 +175,7 @@ impl Copying {
     /// Says how far it is.
     fn report(&self, pool: &Arc<LivePool>) {
         let Some(pass) = &self.pass else { return };
-        let is_first = pool.reshapes.get(self.copy).is_ok_and(|reshape| reshape.mark.copied.is_none());
+        let is_first = pool.parts.reshape.get(self.copy).is_ok_and(|reshape| reshape.mark.copied.is_none());
         // Later passes copy again what is counted already.
         let done = if is_first { pass.copied_bytes.min(pass.data_bytes) } else { pass.data_bytes };
         pool.jobs.advance(pool, &JobKey::Reshape(self.copy), done, pass.data_bytes);
@@ -188,7 +187,7 @@ impl Copying {
         let took = self.began.elapsed();
         self.pass = None;
         let mut pass = 0;
-        pool.reshapes.update(copy, |reshape| {
+        pool.parts.reshape.update(copy, |reshape| {
             reshape.last_pass = Some(took);
             pass = reshape.mark.pass;
         });
@@ -201,7 +200,7 @@ impl Copying {
     /// Has clients wait, copies what came since the last pass, and exchanges the names.
     async fn exchange(&mut self, pool: &Arc<LivePool>, reshape: &Reshape) -> Result<Step> {
         let again = |pause| Ok(Step::More { pause });
-        let Some(users) = pool.reshapes.users() else { return again(RETRY) };
+        let Some(users) = pool.parts.reshape.users() else { return again(RETRY) };
         let last = last_pass(pool, self.copy).boxed_local();
         let Some(Swapped { volume, kept }) = users.exchange(&reshape.volume, last).await? else {
             return again(NOT_HELD);
@@ -216,7 +215,7 @@ impl Copying {
         pool.dataset(copy).await?.zil.close().await?;
         pool.change(move |s| async move {
             edit::cancel(&s, source, copy).await?;
-            s.pool.reshapes.update(copy, |reshape| reshape.is_canceled = true);
+            s.pool.parts.reshape.update(copy, |reshape| reshape.is_canceled = true);
             Ok(())
         })
         .await
@@ -226,22 +225,22 @@ impl Copying {
 /// What remains to be done while no client writes. Leaves both volumes committed.
 async fn last_pass(pool: &Arc<LivePool>, copy: ObjsetId) -> Result<Swapped> {
     let lost = || Error::NotFound(format!("the volume that {copy} is a copy of"));
-    let source = pool.reshapes.get(copy)?.source.ok_or_else(lost)?;
+    let source = pool.parts.reshape.get(copy)?.source.ok_or_else(lost)?;
     // The log is of the volume, and would stay behind with it.
     pool.dataset(source).await?.zil.close().await?;
-    if pool.reshapes.get(copy)?.mark.copying.is_none() {
+    if pool.parts.reshape.get(copy)?.mark.copying.is_none() {
         begin_pass(pool, copy).await?;
     }
-    let mut pass = Pass::open(pool, copy, &pool.reshapes.get(copy)?).await?;
+    let mut pass = Pass::open(pool, copy, &pool.parts.reshape.get(copy)?).await?;
     while !pass.is_done() {
         pass.advance().await?;
     }
     drop(pass);
     pool.change(move |s| async move {
         finish(&s, copy).await?;
-        let mark = s.pool.reshapes.get(copy)?.mark;
+        let mark = s.pool.parts.reshape.get(copy)?.mark;
         let swapped = edit::swap(&s, source, copy, mark).await?;
-        s.pool.reshapes.update(copy, |reshape| reshape.swapped = Some(swapped.clone()));
+        s.pool.parts.reshape.update(copy, |reshape| reshape.swapped = Some(swapped.clone()));
         Ok(swapped)
     })
     .await
@@ -249,19 +248,19 @@ async fn last_pass(pool: &Arc<LivePool>, copy: ObjsetId) -> Result<Swapped> {
 
 async fn begin_pass(pool: &Arc<LivePool>, copy: ObjsetId) -> Result<()> {
     pool.change(move |s| async move {
-        let Reshape { source, mark, copy: name, .. } = s.pool.reshapes.get(copy)?;
+        let Reshape { source, mark, copy: name, .. } = s.pool.parts.reshape.get(copy)?;
         let source = source.ok_or_else(|| Error::NotFound(format!("the volume that {name} is a copy of")))?;
         let mark = edit::begin_pass(&s, source, copy, mark).await?;
-        s.pool.reshapes.update(copy, |reshape| reshape.mark = mark);
+        s.pool.parts.reshape.update(copy, |reshape| reshape.mark = mark);
         Ok(())
     })
     .await
 }
 
 async fn finish(s: &Syncing, copy: ObjsetId) -> Result<()> {
-    let Reshape { source, mark, copy: name, .. } = s.pool.reshapes.get(copy)?;
+    let Reshape { source, mark, copy: name, .. } = s.pool.parts.reshape.get(copy)?;
     let source = source.ok_or_else(|| Error::NotFound(format!("the volume that {name} is a copy of")))?;
     let mark = edit::finish_pass(s, source, copy, mark).await?;
-    s.pool.reshapes.update(copy, |reshape| reshape.mark = mark);
+    s.pool.parts.reshape.update(copy, |reshape| reshape.mark = mark);
     Ok(())
 }

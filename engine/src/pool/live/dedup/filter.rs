@@ -5,17 +5,16 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
-use super::JobKey;
 use crate::error::Result;
 use crate::jobs::{Job, Step, Turn, Unit};
-use crate::pool::live::LivePool;
+use crate::pool::live::{JobKey, LivePool};
 use crate::tables::ddt::Fill;
 
 const LINE: &str = "dedup-filter";
 
 impl LivePool {
     /// Has a filter filled that has begun with the group that was just committed.
-    pub(in crate::pool::live) fn fill_begun_filter(self: &std::sync::Arc<Self>) {
+    pub(super) fn fill_begun_filter(self: &std::sync::Arc<Self>) {
         let Some(fill) = self.has_thread().then(|| self.dsl.tables().ddt().fill()).flatten() else { return };
         let job = (Unit::Objects, Box::new(Filling(fill)) as Box<dyn Job<Self>>);
         if let Err(error) = self.jobs.line_up(self, LINE, JobKey::DedupFilter, job) {

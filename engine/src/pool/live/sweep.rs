@@ -41,17 +41,17 @@ use ondisk::pool_directory::leaf_zap;
 use ondisk::vdev_config::VdevConfig;
 use ondisk::{Guid, ObjectId, VdevId};
 
-use super::JobKey;
+use super::parts::{Doing, Part};
+use super::{JobKey, LivePool, Syncing};
 use crate::alloc::{MetaslabId, Run};
 use crate::dmu::zap;
 use crate::dsl::history;
 use crate::dsl::{Dsl, Mos};
 use crate::error::{Error, Result};
-use crate::jobs::{Job, JobState, JobStatus, Step, Stop, Turn, Unit, Work};
-use crate::pool::live::{LivePool, Syncing};
+use crate::jobs::{Job, JobState, JobStatus, Step, Stop, Target, Turn, Unit, Work};
 use crate::tunables;
 use crate::vdev::write::Unused;
-use crate::vdev::{Kind, LABEL_START_BYTES, Vdev};
+use crate::vdev::{Kind, LABEL_START_BYTES, State, Vdev};
 
 /// Most runs that one group works on.
 const MAX_RUNS: usize = 1024;
@@ -66,7 +66,7 @@ pub enum Sweep {
 }
 
 impl Sweep {
-    pub(super) const ALL: [Self; 2] = [Self::Initialize, Self::Trim];
+    const ALL: [Self; 2] = [Self::Initialize, Self::Trim];
 
     /// Its name in the pool's history.
     pub(super) fn name(self) -> &'static str {
@@ -172,6 +172,57 @@ fn width(top: &VdevConfig) -> u64 {
     }
 }
 
+/// Goes through the free space of leaves.
+#[derive(Debug, Default)]
+pub(super) struct Sweeps;
+
+impl Part for Sweeps {
+    fn load<'a>(&'a self, pool: &'a Arc<LivePool>, dsl: &'a Dsl) -> Doing<'a> {
+        let load = async {
+            let sweeps = sweeps_of(dsl).await?.into_iter();
+            pool.jobs.take_up(sweeps.map(|((work, leaf), status)| (JobKey::Sweep(work, leaf), status)));
+            Ok(())
+        };
+        load.boxed()
+    }
+
+    fn target(&self, pool: &LivePool, key: JobKey) -> Target {
+        let Some((_, leaf)) = key.sweep() else { return Target::Here };
+        match pool.pool.vdevs().find(leaf).map(Vdev::status) {
+            Some(status) if status.is_readable() => Target::Here,
+            Some(status) if status.state == State::Faulted => Target::Failed,
+            _ => Target::Away,
+        }
+    }
+
+    fn keeps_jobs(&self) -> bool {
+        true
+    }
+
+    fn keep<'a>(&'a self, s: &'a Syncing, keys: &'a [JobKey]) -> Doing<'a> {
+        keep(s, keys).boxed()
+    }
+
+    fn work(&self, pool: &Arc<LivePool>, keys: &[(JobKey, JobStatus)]) -> Vec<Work<LivePool>> {
+        let sweeps = keys.iter().filter_map(|(key, status)| Some((key.sweep()?, *status)));
+        pool.sweep_work(&sweeps.collect::<Vec<_>>())
+    }
+}
+
+impl JobKey {
+    fn sweep(self) -> Option<(Sweep, Guid)> {
+        match self {
+            JobKey::Sweep(work, leaf) => Some((work, leaf)),
+            _ => None,
+        }
+    }
+
+    /// Whether it is work on this leaf.
+    pub(super) fn is_on(self, leaf: Guid) -> bool {
+        self.sweep().is_some_and(|(_, of)| of == leaf)
+    }
+}
+
 impl LivePool {
     /// How the sweeps stand, by what they do and leaf.
     pub fn sweeps(&self) -> Runs {
@@ -245,7 +296,7 @@ impl LivePool {
 
     /// How sweeps are to be done: for each top-level vdev those of its leaves together that are equally far
     /// and fast. What a device cannot do is left out, and stays active.
-    pub(super) fn sweep_work(&self, sweeps: &[((Sweep, Guid), JobStatus)]) -> Vec<Work<Self>> {
+    fn sweep_work(&self, sweeps: &[((Sweep, Guid), JobStatus)]) -> Vec<Work<Self>> {
         let mut together: BTreeMap<(Sweep, u32, u64, u64), BTreeSet<JobKey>> = BTreeMap::new();
         for ((work, guid), status) in sweeps {
             let (Some(top), Some(leaf)) = (self.top_of(*guid), self.leaf_of(*guid)) else { continue };
@@ -305,8 +356,8 @@ impl Pass {
             (self.place, self.at) = (self.place + 1, 0);
         };
         let leaves = turn.keys().iter().filter_map(|key| Some(key.sweep()?.1)).collect();
-        let part = Part { work: self.work, id, from, leaves, rate_bytes: self.rate_bytes };
-        let (next, bytes) = pool.change(move |s| async move { part.take(&s).await }).await?;
+        let share = Share { work: self.work, id, from, leaves, rate_bytes: self.rate_bytes };
+        let (next, bytes) = pool.change(move |s| async move { share.take(&s).await }).await?;
         self.at = next;
         let pause = bytes.saturating_mul(1000).checked_div(self.rate_bytes).unwrap_or(0);
         Ok(Step::More { pause: Duration::from_millis(pause) })
@@ -314,7 +365,7 @@ impl Pass {
 }
 
 /// What one group does of a sweep.
-struct Part {
+struct Share {
     work: Sweep,
     id: MetaslabId,
     from: u64,
@@ -322,7 +373,7 @@ struct Part {
     rate_bytes: u64,
 }
 
-impl Part {
+impl Share {
     /// Works on some of a metaslab. Gives where to go on, and the bytes.
     async fn take(self, s: &Syncing) -> Result<(u64, u64)> {
         let allocator = s.pool.allocator();
@@ -354,7 +405,7 @@ impl Part {
 }
 
 /// The ranges of devices that a run of free space stands for.
-pub(in crate::pool::live) fn unused(run: &Run) -> Unused {
+pub(super) fn unused(run: &Run) -> Unused {
     Unused { top: run.vdev.get(), offset_bytes: run.from, size_bytes: run.to - run.from }
 }
 
@@ -368,13 +419,13 @@ async fn leaf_zap_of(s: &Syncing, leaf: Guid) -> Result<Option<Arc<crate::dmu::L
 }
 
 /// Writes down how sweeps stand, and that they came to be so.
-pub(super) async fn keep(s: &Syncing, sweeps: &[(Sweep, Guid)]) -> Result<()> {
-    for (work, leaf) in sweeps {
-        let Some(run) = s.pool.jobs.status(&JobKey::Sweep(*work, *leaf)) else { continue };
-        write(s, *work, *leaf, &run).await?;
-        note(s, work.name(), *leaf, Some(run.state)).await?;
+async fn keep(s: &Syncing, keys: &[JobKey]) -> Result<()> {
+    for key in keys {
+        let (Some((work, leaf)), Some(run)) = (key.sweep(), s.pool.jobs.status(key)) else { continue };
+        write(s, work, leaf, &run).await?;
+        note(s, work.name(), leaf, Some(run.state)).await?;
         // OpenZFS has no events of initializing.
-        if *work == Sweep::Trim {
+        if work == Sweep::Trim {
             let event = match run.state {
                 JobState::Active if run.done > 0 => "trim_resume",
                 JobState::Active => "trim_start",
@@ -382,7 +433,7 @@ pub(super) async fn keep(s: &Syncing, sweeps: &[(Sweep, Guid)]) -> Result<()> {
                 JobState::Suspended => "trim_suspend",
                 JobState::Complete => "trim_finish",
             };
-            s.pool.sysevent(event, Some(*leaf));
+            s.pool.sysevent(event, Some(leaf));
         }
     }
     Ok(())

@@ -1,6 +1,8 @@
 //! Changes by the engine as the daemon requests them: by dataset names, waiting for the commit, with the
 //! command added to the pool's history.
 
+mod ioctls;
+
 use std::future::Future;
 use std::sync::Arc;
 
@@ -10,9 +12,9 @@ use engine::pool::live::{self, LivePool, Syncing, default_features};
 use ondisk::ObjsetId;
 use ondisk::features::Feature;
 
-use super::ioctls::Ioctl;
 use crate::caller::Caller;
-use crate::daemon::pools::host::host_name;
+use crate::daemon::host::host_name;
+use ioctls::Ioctl;
 
 /// Makes a change, and notes the command that asked for it in the same transaction group.
 pub(in crate::daemon) async fn change<T, F>(

@@ -2,15 +2,19 @@
 //! table counts them: OpenZFS 2.4.0 to 2.4.2 free such a block while a clone refers to it. `zdb` of 2.3 would
 //! stop at such a block.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use device::block_on;
 use engine::dsl::edit::{self, NewContents, NewDataset};
-use engine::pool::live::{LivePool, Prune};
+use engine::pool::live::{LivePool, Prune, Syncing};
 use engine::zpl::LiveZpl;
 use engine::zpl::live::FileBlocks;
 use engine::zvol::LiveZvol;
+use futures_util::future::{join, join4};
+use futures_util::task::AtomicWaker;
 use ondisk::ObjectId;
 use ondisk::features::Feature;
 use ondisk::zil::Record;
@@ -111,6 +115,79 @@ fn a_block_that_is_cloned_and_then_pruned_keeps_its_entry() {
         commit_groups(&pool).await;
         assert_eq!(prune(&pool, ALL).await, 10);
         assert!(content(&zpl, clone).await == bytes_of(0..10));
+        end(pool, zpl, &["file".to_owned(), "clone".to_owned()], &disks).await;
+    });
+}
+
+/// Something that one future waits for.
+#[derive(Default)]
+struct Signal {
+    has_come: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Signal {
+    fn send(&self) {
+        self.has_come.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    async fn wait(&self) {
+        poll_fn(|context| {
+            self.waker.register(context.waker());
+            if self.has_come.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+async fn copied(zpl: Arc<LiveZpl>, from: ObjectId, to: ObjectId) {
+    assert_eq!(zpl.copy_range(from, 0, to, 0, 10 * BLOCK).await.unwrap(), 10 * BLOCK);
+}
+
+/// The entries are pruned by a group that is not committed yet when the clone is made.
+#[test]
+fn a_clone_finds_no_entries_that_the_group_that_is_being_written_has_pruned() {
+    let disks = Disks::new(128 << 20);
+    block_on(async {
+        let pool = fast_pool(&disks).await;
+        let zpl = open(&pool, "tank").await;
+        let (file, clone) = (create(&zpl, "file").await, create(&zpl, "clone").await);
+        write(&zpl, file, 0, 0..20).await;
+        commit_groups(&pool).await;
+        let signals = [(); 3].map(|()| Arc::new(Signal::default()));
+        let [is_asked_for, is_pruned, is_cloning] = signals;
+        let asked_for = Arc::clone(&is_asked_for);
+        // The prune and the task after it come into one group, as another is being written until then.
+        let holds = move |_: Syncing| async move {
+            asked_for.wait().await;
+            Ok(())
+        };
+        let (pruned, cloning) = (Arc::clone(&is_pruned), Arc::clone(&is_cloning));
+        let waits = move |_: Syncing| async move {
+            pruned.send();
+            cloning.wait().await;
+            Ok(())
+        };
+        let clones = async {
+            is_pruned.wait().await;
+            let mut copying = std::pin::pin!(copied(Arc::clone(&zpl), file, clone));
+            poll_fn(|context| {
+                let done = copying.as_mut().poll(context);
+                is_cloning.send();
+                done
+            })
+            .await;
+        };
+        let release = async { is_asked_for.send() };
+        let both = join(pool.prune_dedup(ALL), pool.change(waits));
+        let (held, (pruned, waited), (), ()) = join4(pool.change(holds), both, release, clones).await;
+        held.unwrap();
+        assert_eq!(pruned.unwrap(), 20);
+        waited.unwrap();
+        assert_eq!(check_pruned(&pool).await, 20);
+        assert!(has_no_cloned_blocks(&pool));
+        assert_eq!(shared(&zpl, file, clone).await, [0u64; 0]);
         end(pool, zpl, &["file".to_owned(), "clone".to_owned()], &disks).await;
     });
 }

@@ -26,11 +26,11 @@ pub mod zap;
 
 pub(crate) use difference::next_difference;
 pub use difference::{DifferingObjects, differing_objects};
-pub(crate) use live::pieces_of;
 pub use live::{
-    Dirtied, Early, LiveObject, LiveObjset, NewObject, Piece, Policy, Shared, Space, Stored, StoredBlock,
-    StoredBlocks, SyncedObjset,
+    Dirtied, Early, LiveObject, LiveObjset, NewObject, Piece, Pieces, Policy, Shared, Space, Stored,
+    StoredBlock, StoredBlocks, SyncedObjset,
 };
+pub(crate) use live::{pieces_of, references};
 pub use object::{Object, Span};
 pub use objset::Objset;
 pub use payload::Payload;

@@ -14,6 +14,13 @@
 //! table does not know the block (its entry was pruned) the block is an ordinary one: the block reference
 //! table is asked, and when that does not know it either, its space is free. New references go the same way.
 //!
+//! # No clones of pruned blocks
+//! A deduplicated block without an entry should have no entry in the block reference table either: OpenZFS
+//! 2.4.0 to 2.4.2 do not look there when they free it. So such a block is not cloned but copied
+//! ([`ddt::DedupReferences`]). There are two exceptions, and the order above is right for both: pools in
+//! which OpenZFS, or an earlier version of this, made such clones; and records of clones in an intent log of
+//! OpenZFS, which count as references until they are replayed (as copies).
+//!
 //! Source of the facts: OpenZFS 2.4 `brt.c` (`brt_pending_apply`), `zio.c` (`zio_ddt_free`, `zio_brt_free`).
 
 mod brt;
@@ -26,11 +33,13 @@ use ondisk::blkptr::Blkptr;
 
 use crate::Pool;
 use crate::dmu::LiveObjset;
+use crate::dmu::references::References;
 use crate::error::Result;
 use crate::mos::MosTask;
+use crate::txg::Txgs;
 use crate::zio::dedup::DedupTable;
 use brt::Brt;
-use ddt::{Ddt, Released};
+use ddt::{Ddt, DedupReferences, Newest, Released};
 
 /// The tables of a pool that is open for writing.
 #[derive(Debug)]
@@ -97,8 +106,18 @@ impl Tables {
     pub(crate) async fn reference(&self, m: &MosTask, pointers: &[Blkptr]) -> Result<()> {
         self.freed_at_once.store(0, Ordering::Relaxed);
         self.ddt.begin(m);
-        let ordinary = self.ddt.reference(pointers).await?;
+        let ordinary = self.ddt.reference(m.txg(), pointers).await?;
         self.brt.reference(m, &ordinary).await
+    }
+
+    /// The group that was written is committed.
+    pub(crate) fn committed(&self) {
+        self.ddt.committed();
+    }
+
+    /// Who knows which deduplicated blocks of a pool with these groups and views may be cloned.
+    pub(crate) fn references(&self, txgs: &Arc<Txgs>, views: Arc<dyn Newest>) -> Arc<dyn References> {
+        Arc::new(DedupReferences::new(Arc::clone(&self.ddt), Arc::clone(txgs), views))
     }
 
     /// Writes the changes, after all of the group's references and releases.

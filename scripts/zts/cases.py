@@ -42,8 +42,7 @@ ASKED = ('plain', 'tunable')
 FEATURES = {
     'channel_program': 'zfs program', 'zfs_program': 'zfs program', 'redacted_send': 'redaction', 'zfs_share': 'zfs share',
     'zfs_unshare': 'zfs share', 'zfs_change-key': 'encryption', 'zfs_load-key': 'encryption', 'zfs_unload-key': 'encryption',
-    'pam': 'encryption', 'zfs_wait': 'zfs wait', 'zpool_split': 'split', 'dedup': 'dedup', 'zpool_prefetch': 'zpool prefetch',
-    'removal': 'removal of data vdevs', 'raidz': 'raidz expansion',
+    'pam': 'encryption', 'zfs_wait': 'zfs wait', 'zpool_split': 'split', 'removal': 'removal of data vdevs', 'raidz': 'raidz expansion',
 }
 # Whole groups that ask something else than a storage system in userspace.
 GROUPS = {
@@ -78,7 +77,6 @@ WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
     (r'\bzfs (share|unshare)\b|sharenfs|sharesmb', 'feature', 'zfs share'),
     (r'encryption=(on|aes)|keyformat|change-key|load-key|-o encrypt|ENCRYPT', 'feature', 'encryption'),
     (r'\bzfs wait\b', 'feature', 'zfs wait'),
-    (r'dedup=(on|sha|verify|blake)', 'feature', 'dedup'),
     (r'/dev/zfs\b', 'kernel', '/dev/zfs'),
     (r'scsi_debug', 'kernel', 'scsi_debug'),
     (r'mdadm|dmsetup|cryptsetup|multipath', 'kernel', 'device mapper, md'),

@@ -19,6 +19,7 @@
 //! | `dnodes` | slots of dnode blocks, new dnodes |
 //! | `dmu_sync` | blocks that are written before their group, for the intent log |
 //! | `pieces` | blocks that become those of another object |
+//! | `references` | which stored blocks may be referred to |
 //! | `sharing` | blocks that become references to equal ones |
 //! | `sync` | writing a group: objects, dnodes, the object set's block |
 //! | `tree_sync` | writing one block tree |
@@ -42,6 +43,7 @@ mod object;
 mod objset;
 mod pieces;
 mod policy;
+pub(crate) mod references;
 mod sets;
 mod sharing;
 mod sync;
@@ -58,7 +60,7 @@ pub use dirtied::Dirtied;
 pub use dmu_sync::Early;
 pub use object::{LiveObject, Stored};
 pub use objset::LiveObjset;
-pub use pieces::Piece;
+pub use pieces::{Piece, Pieces};
 pub(crate) use sharing::pieces_of;
 pub use sharing::{Shared, StoredBlock, StoredBlocks};
 

@@ -34,10 +34,12 @@ use super::{Dsl, edit};
 use crate::Pool;
 use crate::alloc::Allocator;
 use crate::dmu::LiveObjset;
+use crate::dmu::references::References;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::mos::{LiveFeatures, LiveMos};
 use crate::tables::Tables;
+use crate::tables::ddt::Newest;
 use crate::txg::{Tx, Txgs};
 use crate::zil::Zil;
 use crate::zio::Writer;
@@ -49,6 +51,7 @@ pub(crate) struct Parts {
     pub allocator: Arc<Allocator>,
     pub features: LiveFeatures,
     pub tables: Tables,
+    pub views: Arc<dyn Newest>,
     pub env: Arc<dyn Env>,
     /// The name of this host, for the history.
     pub host_name: String,
@@ -60,6 +63,7 @@ pub struct DslPool {
     mos: Arc<LiveMos>,
     txgs: Arc<Txgs>,
     tables: Tables,
+    references: Arc<dyn References>,
     host_name: String,
     pub(super) room: Arc<PoolGauge>,
     pub(super) shares: Arc<Shares>,
@@ -75,15 +79,17 @@ pub struct DslPool {
 impl DslPool {
     /// A pool of which no dataset is open yet.
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { txgs, mos, allocator, features, tables, env, host_name } = parts;
+        let Parts { txgs, mos, allocator, features, tables, views, env, host_name } = parts;
         let room = Arc::new(PoolGauge::new(&allocator));
         let log_space = Arc::new(LogSpace { pool: Arc::clone(&room), txgs: Arc::clone(&txgs) });
         let writer = Writer::new(Arc::clone(mos.pool().store()), allocator);
         let writer = writer.with_log_room(log_space).with_dedup(tables.for_writer());
+        let references = tables.references(&txgs, views);
         Arc::new(Self {
             mos: LiveMos::new(mos, writer, Arc::new(features), env),
             txgs,
             tables,
+            references,
             host_name,
             room,
             shares: Arc::default(),
@@ -180,6 +186,7 @@ impl DslPool {
     fn adopt(&self, objset: Arc<LiveObjset>, name: String) -> Arc<LiveDataset> {
         objset.set_progress(&self.txgs);
         objset.set_can_clone(self.can_clone());
+        objset.set_references(&self.references);
         objset.set_can_count_projects(self.mos.features().count(Feature::ProjectQuota).is_some());
         let zil = Zil::open(&objset, self.mos.writer(), &self.txgs, self.mos.env());
         let room = DatasetRoom::new(objset.id(), (&self.room, &self.shares), &self.txgs, name);
@@ -199,6 +206,7 @@ impl DslPool {
 
     /// The group `txg` is committed, and what its sync found free is free. For those who have the turn.
     pub(crate) async fn committed(self: &Arc<Self>, txg: Txg) -> Result<()> {
+        self.tables.committed();
         let can_clone = self.can_clone();
         for dataset in self.datasets().values() {
             dataset.committed(txg);

@@ -156,6 +156,7 @@ use crate::error::Result;
 use crate::jobs::Jobs;
 use crate::mos::LiveFeatures;
 use crate::tables::Tables;
+use crate::tables::ddt::Newest;
 use crate::txg::{Tx, Txgs};
 use crate::zio::Writer;
 use crate::zpl::LiveZpl;
@@ -177,7 +178,7 @@ pub struct LivePool {
     txgs: Arc<Txgs>,
     features: Arc<LiveFeatures>,
     env: Arc<dyn Env>,
-    views: Views,
+    views: Arc<Views>,
     config: Mutex<Config>,
     config_changed: AtomicBool,
     doubts: Doubts,
@@ -241,14 +242,17 @@ impl LivePool {
         parts.errlog.has_form_of(&features);
         let (env, host_name) = (Arc::clone(&surroundings.env), config.host.1.clone());
         pool.damage().is_written_with(&txgs, false);
-        let dsl = DslPool::new(dsl::Parts { txgs, mos, allocator, features, tables, env, host_name });
+        // A view of its own: one that is held keeps space from being used again.
+        let views = Arc::new(Views::new(pool.again()));
+        let newest = Arc::clone(&views) as Arc<dyn Newest>;
+        let of_datasets = dsl::Parts { txgs, mos, allocator, features, tables, views: newest, env, host_name };
+        let dsl = DslPool::new(of_datasets);
         Arc::new(Self {
             txgs: Arc::clone(dsl.txgs()),
             features: Arc::clone(dsl.mos().features()),
             env: Arc::clone(dsl.mos().env()),
             dsl,
-            // A view of its own: one that is held keeps space from being used again.
-            views: Views::new(pool.again()),
+            views,
             config: Mutex::new(config),
             config_changed: true.into(),
             doubts: Doubts::default(),

@@ -36,6 +36,8 @@
 //! pruned: there a missing entry is damage, and the space of the block stays allocated rather than being
 //! freed under other pointers.
 //!
+//! No reference is added to such a block: what would be a clone of it is a copy ([`held`]).
+//!
 //! # Statistics
 //! Each ZAP of entries has a histogram in `DDT-statistics`. An entry that is in a log counts there no longer,
 //! as what the ZAP says of it is outdated: the readers of statistics add the logs' entries
@@ -50,6 +52,7 @@
 //! | [`counters`] | how look-ups ended |
 //! | [`fill`] | the walk that fills a filter |
 //! | [`filter`] | knowing new blocks without a look-up |
+//! | [`held`] | entries of blocks that are about to be cloned |
 //! | [`kept`] | entries in memory |
 //! | [`live`] | entries with the changes of a group |
 //! | [`log`] | the two logs of a fast table |
@@ -65,10 +68,12 @@
 //! |---|---|---|
 //! | `tables` | tables and live entries; never across an await | before `filters`, and the allocator's |
 //! | `filters` | the filters; never across an await | before the ARC's |
+//! | `held` | what is held; never across an await | alone |
 
 mod counters;
 mod fill;
 mod filter;
+mod held;
 mod kept;
 mod live;
 mod log;
@@ -84,11 +89,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use device::IgnorePoison;
 use futures_util::future::BoxFuture;
-use ondisk::ObjectId;
 use ondisk::blkptr::{Blkptr, ChecksumType};
 use ondisk::ddt::{self, DdtKey, DdtStat};
 use ondisk::features::Feature;
 use ondisk::pool_directory::{DDT_STATISTICS, DIRECTORY_OBJECT};
+use ondisk::{ObjectId, Txg};
 
 use crate::Block;
 use crate::dmu::LiveObjset;
@@ -98,11 +103,13 @@ use crate::mos::MosTask;
 use crate::zio::dedup::{Change, DedupTable, Entry, EntryId};
 use counters::Counters;
 use filter::Filters;
+use held::HeldEntries;
 use live::{Live, Origin};
 use table::{Kind, Table};
 
 pub use counters::DedupCounters;
 pub(crate) use fill::Fill;
+pub(crate) use held::{DedupReferences, Newest};
 pub use prune::Prune;
 pub(crate) use prune::Pruning;
 
@@ -124,6 +131,7 @@ pub(crate) struct Ddt {
     mos: Arc<LiveObjset>,
     tables: Mutex<BTreeMap<u8, Table>>,
     filters: Mutex<Filters>,
+    held: HeldEntries,
     counters: Counters,
     /// Whether new tables are of the fast kind.
     makes_fast: AtomicBool,
@@ -150,6 +158,7 @@ impl Ddt {
             mos: Arc::clone(mos),
             tables: Mutex::default(),
             filters: Mutex::new(Filters::within(mos.pool().store().cache())),
+            held: HeldEntries::default(),
             counters: Counters::default(),
             makes_fast: AtomicBool::new(false),
             is_over_quota: AtomicBool::new(false),
@@ -196,6 +205,11 @@ impl Ddt {
         self.tables().values().any(|table| !table.is_nowhere())
     }
 
+    /// Whether entries are in logs.
+    pub(crate) fn has_logged(&self) -> bool {
+        self.tables().values().any(|table| table.logged_keys().next().is_some())
+    }
+
     /// The deflated bytes that deduplicated blocks would occupy in addition if each pointer had its own.
     pub(super) fn saved_bytes(&self) -> u64 {
         self.saved_bytes.load(Ordering::Relaxed)
@@ -203,9 +217,15 @@ impl Ddt {
 
     /// The sync of a group begins.
     pub(super) fn begin(&self, m: &MosTask) {
+        self.held.begin(m.txg());
         self.makes_fast.store(m.feature_enabled(Feature::FastDedup), Ordering::Relaxed);
         self.count_saved(m);
         self.begin_filter();
+    }
+
+    /// The group that was written is committed: the newest view has it.
+    pub(super) fn committed(&self) {
+        self.held.committed();
     }
 
     /// Begins a filter if it is time. Nothing is live now, and what the logs have is what they had when the
@@ -289,7 +309,7 @@ impl Ddt {
 
     /// Counts references to deduplicated blocks, one for each given pointer. Gives the pointers of those that
     /// no table knows, and of all others that are not deduplicated.
-    pub(super) async fn reference(&self, pointers: &[Blkptr]) -> Result<Vec<Blkptr>> {
+    pub(super) async fn reference(&self, txg: Txg, pointers: &[Blkptr]) -> Result<Vec<Blkptr>> {
         self.load_of(pointers).await?;
         let mut ordinary = Vec::new();
         for bp in pointers {
@@ -301,6 +321,7 @@ impl Ddt {
                 ordinary.push(*bp);
             }
         }
+        self.held.counted(txg);
         Ok(ordinary)
     }
 

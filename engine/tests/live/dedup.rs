@@ -133,12 +133,6 @@ pub async fn tables(pool: &Arc<LivePool>) -> BTreeSet<String> {
 }
 
 pub async fn export(pool: Arc<LivePool>, disks: &Disks) {
-    export_unjudged(pool, disks).await;
-    disks.judge("tank");
-}
-
-/// Exports a pool and verifies it, without `zdb`.
-pub async fn export_unjudged(pool: Arc<LivePool>, disks: &Disks) {
     committing(&pool, pool.close(PoolState::Exported)).await.unwrap();
     drop(pool);
     let view = {
@@ -148,6 +142,7 @@ pub async fn export_unjudged(pool: Arc<LivePool>, disks: &Disks) {
     let verified = std::thread::spawn(move || verify(&view, VerifyOptions::default(), &Progress::default()));
     let report = verified.join().unwrap().unwrap();
     assert!(report.is_clean(), "{:?} {:?}", report.errors.first(), report.dedup);
+    disks.judge("tank");
 }
 
 /// A filesystem under test, and what its files hold.
@@ -228,6 +223,7 @@ impl Model {
                 20 if self.prunes => {
                     let pruned = pool.prune_dedup(Prune::Percent(30 + roll(71)));
                     committing(pool, pruned).await.unwrap();
+                    check_pruned(pool).await;
                 }
                 _ => {
                     pool.sync().await.unwrap();
@@ -384,7 +380,7 @@ fn dedup_in_a_pool_of_version_28() {
 }
 
 /// The pointers of a file.
-async fn pointers(zpl: &LiveZpl, file: ObjectId) -> Vec<Blkptr> {
+pub async fn pointers(zpl: &LiveZpl, file: ObjectId) -> Vec<Blkptr> {
     let object = zpl.objset().object(file).await.unwrap();
     let mut found = Vec::new();
     for id in 0..object.end().div_ceil(object.block_size()) {

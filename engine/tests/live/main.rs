@@ -15,6 +15,7 @@ mod damaged;
 mod data;
 mod datasets;
 mod dedup;
+mod dedup_pruned;
 mod dedup_traps;
 mod diff;
 mod diff_model;

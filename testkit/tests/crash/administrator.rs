@@ -1,9 +1,9 @@
-//! An administrator who takes snapshots, clones, promotes, rolls back, renames, destroys, adds devices and
-//! lets vdevs grow with theirs while clients write.
+//! An administrator who takes snapshots, clones, promotes, rolls back, renames, destroys, adds devices, lets
+//! vdevs grow with theirs and prunes dedup tables while clients write.
 
 use std::sync::Arc;
 
-use engine::pool::live::{LivePool, NewTop};
+use engine::pool::live::{LivePool, NewTop, Prune};
 use testkit::Rng;
 use testkit::tree::{Change, Tree};
 
@@ -30,6 +30,8 @@ pub enum Deed {
     Grow,
     /// Lets all vdevs use what their devices have.
     Expand,
+    /// Prunes dedup tables: so many percent of the entries of blocks with one reference.
+    Prune(u64),
 }
 
 /// Something that was asked for.
@@ -40,21 +42,25 @@ pub struct Asked {
     pub begun_at: usize,
     /// When it was answered.
     pub done_at: Option<usize>,
+    /// Entries that it removed from dedup tables.
+    pub pruned: u64,
 }
 
-/// Makes changes until the clients are done. `more` are devices to add, with their sector size.
+/// Makes changes until the clients are done. `more` are devices to add, with their sector size. With `prunes`
+/// dedup tables are pruned too.
 pub async fn administrator(
     shared: &Shared,
     pool: &Arc<LivePool>,
     mut tree: Tree<Contents>,
     mut more: Option<(Vec<NewTop>, u8)>,
+    prunes: bool,
     mut rng: Rng,
 ) {
     for next in 1.. {
         if wait_or_end(shared, 40 + rng.below(500)).await {
             break;
         }
-        let Some(deed) = choose(&tree, &mut rng, next, more.is_some()) else { continue };
+        let Some(deed) = choose(&tree, &mut rng, next, (more.is_some(), prunes)) else { continue };
         let least = shared.answered();
         apply(&mut tree, &deed);
         shared.deeds.borrow_mut().push(Asked {
@@ -62,13 +68,16 @@ pub async fn administrator(
             tree: tree.clone(),
             begun_at: shared.recorder.position(),
             done_at: None,
+            pruned: 0,
         });
+        let mut pruned = 0;
         let done = match (&deed, more.take_if(|_| matches!(deed, Deed::Grow))) {
             (Deed::Change(change), _) => make_change(pool, change).await,
             (Deed::Fill { volume, step }, _) => fill_volume(pool, volume, *step).await,
             (Deed::Grow, Some((tops, ashift))) => pool.add(tops, Some(ashift)).await,
             (Deed::Grow, None) => Ok(()),
             (Deed::Expand, _) => expand(pool).await,
+            (Deed::Prune(percent), _) => prune(pool, *percent).await.map(|entries| pruned = entries),
         };
         if let Deed::Change(Change::Snapshot { to, .. }) = &deed
             && let Some(Contents::Moment { bounds, .. }) = tree.contents_mut(to)
@@ -78,6 +87,7 @@ pub async fn administrator(
         }
         if let Some(asked) = shared.deeds.borrow_mut().last_mut() {
             asked.tree = tree.clone();
+            asked.pruned = pruned;
             asked.done_at = Some(shared.recorder.position());
         }
         if let Err(error) = done {
@@ -88,7 +98,10 @@ pub async fn administrator(
     shared.changers.set(shared.changers.get() - 1);
 }
 
-fn choose(tree: &Tree<Contents>, rng: &mut Rng, next: u64, can_grow: bool) -> Option<Deed> {
+fn choose(tree: &Tree<Contents>, rng: &mut Rng, next: u64, (can_grow, prunes): (bool, bool)) -> Option<Deed> {
+    if prunes && rng.once_in(6) {
+        return Some(Deed::Prune(40 + rng.below(61)));
+    }
     if can_grow && rng.once_in(12) {
         return Some(Deed::Grow);
     }
@@ -121,8 +134,22 @@ fn apply(tree: &mut Tree<Contents>, deed: &Deed) {
                 *contents = Contents::Filled(*step);
             }
         }
-        Deed::Grow | Deed::Expand => {}
+        Deed::Grow | Deed::Expand | Deed::Prune(_) => {}
     }
+}
+
+/// Groups after which entries of dedup tables are not in logs any more, if nothing changes them.
+const FLUSHED_AFTER: usize = 24;
+
+/// Prunes dedup tables, once their entries are out of the logs.
+async fn prune(pool: &Arc<LivePool>, percent: u64) -> engine::Result<u64> {
+    for _ in 0..FLUSHED_AFTER {
+        if !pool.has_logged_dedup() {
+            break;
+        }
+        pool.change(|_| async { Ok(()) }).await?;
+    }
+    pool.prune_dedup(Prune::Percent(percent)).await
 }
 
 async fn expand(pool: &Arc<LivePool>) -> engine::Result<()> {

@@ -268,11 +268,7 @@ fn try_state(run: &Run, point: usize, disks: Vec<Disk>, seed: u64, verify: bool)
         pool.sync().await.map_err(|error| format!("going on: {error}")).map(drop)
     })?;
     match verify {
-        true => judge::verify_blocks(
-            recorder.disks(),
-            seed,
-            &Care { verify, zdb: false, missing: Vec::new(), stale: false },
-        ),
+        true => judge::verify_blocks(recorder.disks(), seed, &Care { verify, ..Care::default() }),
         false => Ok(()),
     }
 }

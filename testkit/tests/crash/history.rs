@@ -65,6 +65,14 @@ impl History {
     }
 }
 
+impl History {
+    /// Most entries that were pruned from dedup tables up to `point`.
+    pub fn pruned(&self, point: usize) -> u64 {
+        let begun = self.deeds.iter().filter(|asked| asked.begun_at <= point);
+        begun.map(|asked| asked.pruned).sum()
+    }
+}
+
 /// What the parties of a run share.
 pub struct Shared {
     pub recorder: Recorder,
@@ -161,7 +169,14 @@ pub fn run(seed: u64, kind: &'static Kind, steps: usize) -> History {
         }
         parties.push(Box::pin(committer(&shared, &pool, Rng::new(rng.next_u64()))));
         let more = Some((more, ashift));
-        parties.push(Box::pin(administrator(&shared, &pool, tree.clone(), more, Rng::new(rng.next_u64()))));
+        parties.push(Box::pin(administrator(
+            &shared,
+            &pool,
+            tree.clone(),
+            more,
+            kind.is_deduplicated(),
+            Rng::new(rng.next_u64()),
+        )));
         parties.push(Box::pin(move_logs(&shared, &pool, Rng::new(rng.next_u64()))));
         if kind.spare_devices() > 0 && rng.once_in(3) {
             parties.push(Box::pin(death(&shared, kind, Rng::new(rng.next_u64()))));

@@ -74,6 +74,8 @@ struct Tally {
     /// States after one, whose devices may hold anything.
     without_logs: usize,
     verified: usize,
+    /// Of these, states of pools from whose dedup tables entries were pruned.
+    verified_pruned: usize,
     asked_zdb: usize,
 }
 
@@ -88,6 +90,7 @@ impl Tally {
         self.removing_logs += other.removing_logs;
         self.without_logs += other.without_logs;
         self.verified += other.verified;
+        self.verified_pruned += other.verified_pruned;
         self.asked_zdb += other.asked_zdb;
     }
 }
@@ -237,7 +240,8 @@ fn try_points(history: &History, tally: &mut Tally, is_over: &impl Fn() -> bool)
             missing.sort_unstable();
             missing.dedup();
             let stale = died.is_some_and(|died| !missing.contains(&died));
-            let care = Care { verify: rng.once_in(8), zdb: rng.once_in(ZDB_ONCE_IN), missing, stale };
+            let pruned = history.pruned(point);
+            let care = Care { verify: rng.once_in(8), zdb: rng.once_in(ZDB_ONCE_IN), missing, stale, pruned };
             let where_from = format!(
                 "{}, CENOTE_CRASH_SECONDS=0 CENOTE_CRASH_SEED={}, point {point}, state {seed}, {care:?}, \
                  died {:?}, devices that are no longer the pool's {haunted:?}",
@@ -262,6 +266,7 @@ fn try_state(
 ) {
     tally.states += 1;
     tally.verified += usize::from(care.verify);
+    tally.verified_pruned += usize::from(care.verify && care.pruned > 0);
     tally.asked_zdb += usize::from(care.zdb);
     tally.without_devices += usize::from(!care.missing.is_empty());
     let recorder = match judge::judge(history, point, disks.clone(), seed, care) {
@@ -285,7 +290,8 @@ fn try_state(
     tally.second_cuts += 1;
     tally.states += 1;
     let stale = care.stale || !care.missing.is_empty();
-    let again_care = Care { verify: rng.once_in(4), zdb: false, missing: Vec::new(), stale };
+    let pruned = care.pruned;
+    let again_care = Care { verify: rng.once_in(4), zdb: false, missing: Vec::new(), stale, pruned };
     if let Err(error) = judge::judge(history, point, disks.clone(), seed ^ 2, &again_care) {
         fail(&disks, &format!("{where_from}, cut again at {again}"), &error);
     }

@@ -75,6 +75,11 @@ pub const KINDS: &[Kind] = &[
 ];
 
 impl Kind {
+    /// Whether its datasets are deduplicated.
+    pub fn is_deduplicated(&self) -> bool {
+        self.dedup.is_some()
+    }
+
     /// How many devices a top-level vdev can do without.
     fn spare(layout: Layout, count: usize) -> usize {
         match layout {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use device::IgnorePoison;
 use hashbrown::HashMap;
@@ -19,6 +19,7 @@ use super::accounting::Completing;
 use super::dnodes::{self, Slots};
 use super::layer::Core;
 use super::object::LiveObject;
+use super::references::{Holding, References};
 use super::sets::SetChanges;
 use super::{NewObject, Policy};
 use crate::Pool;
@@ -50,6 +51,7 @@ pub struct LiveObjset {
     progress: Mutex<Option<Arc<Txgs>>>,
     lists_births: AtomicBool,
     can_clone: AtomicBool,
+    references: OnceLock<Arc<dyn References>>,
     can_count_projects: AtomicBool,
     lacks_counts: AtomicBool,
     was_used: AtomicBool,
@@ -145,6 +147,7 @@ impl LiveObjset {
             progress: Mutex::new(None),
             lists_births: AtomicBool::new(false),
             can_clone: AtomicBool::new(false),
+            references: OnceLock::new(),
             can_count_projects: AtomicBool::new(false),
             lacks_counts: AtomicBool::new(false),
             was_used: AtomicBool::new(false),
@@ -482,6 +485,16 @@ impl LiveObjset {
     /// See [`LiveObjset::can_clone`].
     pub fn set_can_clone(&self, can: bool) {
         self.can_clone.store(can, Ordering::Relaxed);
+    }
+
+    /// Sets who knows how deduplicated blocks are counted. Without, no block is refused.
+    pub(crate) fn set_references(&self, references: &Arc<dyn References>) {
+        self.references.get_or_init(|| Arc::clone(references));
+    }
+
+    /// Holds stored blocks, so that blocks of this object set may become references to them.
+    pub(super) async fn hold(&self, blocks: impl Iterator<Item = Blkptr>) -> Result<Holding> {
+        Holding::of(self.references.get().map(|references| &**references), blocks).await
     }
 
     /// Whether it counts the space of projects, or will as soon as it is used.

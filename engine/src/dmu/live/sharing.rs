@@ -13,12 +13,14 @@
 //! - Neither embedded in their pointers nor encrypted nor redacted, and with a checksum.
 //! - Not those that were written since the last commit: they are not stored yet, or may still be written
 //!   early for the intent log.
+//! - No references to deduplicated blocks whose entries were pruned ([`super::references`]).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ondisk::Txg;
 use ondisk::blkptr::{Blkptr, ChecksumType};
 
+use super::references::Holding;
 use super::{LiveObject, Stored};
 use crate::error::Result;
 use crate::txg::Tx;
@@ -61,6 +63,20 @@ pub struct Shared {
     pub already: u64,
     /// Blocks that differ, or that cannot be shared.
     pub different: u64,
+}
+
+/// Blocks of an object, with the pointers to equal ones that they may be replaced by.
+#[derive(Debug, Default)]
+pub(crate) struct Equal {
+    blocks: Vec<(u64, Blkptr)>,
+    holding: Holding,
+}
+
+impl Equal {
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
 }
 
 impl Shared {
@@ -159,29 +175,33 @@ impl LiveObject {
         other: &Self,
         its_first: u64,
         count: u64,
-    ) -> Result<(Vec<(u64, Blkptr)>, Shared)> {
-        let (mut equal, mut shared) = (Vec::new(), Shared::default());
+    ) -> Result<(Equal, Shared)> {
+        let (mut alike, mut shared) = (Vec::new(), Shared::default());
         for (id, its_id) in (first..first.saturating_add(count)).zip(its_first..) {
-            let (here, there) = match (self.stored(id).await?, other.stored(its_id).await?) {
-                (Stored::Block(here), Stored::Block(there)) => (here, there),
-                _ => {
-                    shared.different += 1;
-                    continue;
+            match (self.stored(id).await?, other.stored(its_id).await?) {
+                (Stored::Block(here), Stored::Block(there))
+                    if may_be_shared(&here) && look(&here) == look(&there) =>
+                {
+                    match place(&here) == place(&there) {
+                        true => shared.already += 1,
+                        false => alike.push((id, here, its_id, there)),
+                    }
                 }
-            };
-            if !may_be_shared(&here) || look(&here) != look(&there) {
-                shared.different += 1;
-            } else if place(&here) == place(&there) {
-                shared.already += 1;
-            } else if self.has_bytes_of(id, other, its_id).await? {
+                _ => shared.different += 1,
+            }
+        }
+        let holding = self.objset().hold(alike.iter().map(|(.., there)| *there)).await?;
+        let mut blocks = Vec::new();
+        for (id, here, its_id, there) in alike {
+            if !holding.refuses(&there) && self.has_bytes_of(id, other, its_id).await? {
                 shared.blocks += 1;
                 shared.allocated_bytes = shared.allocated_bytes.saturating_add(here.asize().0);
-                equal.push((id, there));
+                blocks.push((id, there));
             } else {
                 shared.different += 1;
             }
         }
-        Ok((equal, shared))
+        Ok((Equal { blocks, holding }, shared))
     }
 
     async fn has_bytes_of(&self, id: u64, other: &Self, its_id: u64) -> Result<bool> {
@@ -192,8 +212,9 @@ impl LiveObject {
     }
 
     /// Makes blocks references to the stored blocks that they are equal to.
-    pub(crate) fn put_equal(&self, tx: &Tx, equal: &[(u64, Blkptr)]) -> Result<()> {
-        for (id, pointer) in equal {
+    pub(crate) fn put_equal(&self, tx: &Tx, equal: &Equal) -> Result<()> {
+        equal.holding.is_used_by(tx);
+        for (id, pointer) in &equal.blocks {
             if !self.clone_block(tx, *id, pointer)? {
                 return Err(self.corrupt("a block of another size"));
             }

@@ -97,6 +97,11 @@ impl LivePool {
         Ok(())
     }
 
+    /// Whether entries of dedup tables are in their logs, and not in their ZAPs.
+    pub fn has_logged_dedup(&self) -> bool {
+        self.dsl.tables().ddt().has_logged()
+    }
+
     /// What became of look-ups in dedup tables since the import.
     pub fn dedup_counters(&self) -> DedupCounters {
         self.dsl.tables().ddt().counters()

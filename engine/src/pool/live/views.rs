@@ -16,6 +16,7 @@ use futures_util::task::AtomicWaker;
 use ondisk::Txg;
 
 use crate::Pool;
+use crate::tables::ddt::Newest;
 
 /// The newest view, and those from before it that are still held.
 #[derive(Debug)]
@@ -68,6 +69,12 @@ impl Lent {
             if self.has_ended() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+    }
+}
+
+impl Newest for Views {
+    fn newest(&self) -> Arc<Pool> {
+        Self::newest(self)
     }
 }
 

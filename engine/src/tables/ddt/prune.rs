@@ -7,6 +7,7 @@
 //! - An entry that is live: the group that is being written refers to it, or gives it up, or may still do
 //!   so. Its change is based on what the ZAP says.
 //! - An entry in a log: its newest state is not in the ZAP.
+//! - An entry whose block is being cloned, or was by a group that is not written yet ([`super::held`]).
 //! - Entries of traditional tables. Versions of OpenZFS that write these take a missing entry for damage.
 //!
 //! Statistics change with each entry that goes. A prune takes a bounded number of entries in each group.
@@ -143,6 +144,7 @@ impl Ddt {
         let is_old = |(_, phys): &(DdtKey, DdtPhys)| since(phys).is_some_and(|since| since <= pruning.until);
         let old = entries.into_iter().filter(is_old).filter(|(key, _)| !table.is_in_memory(key));
         let most = usize::try_from(pruning.left).unwrap_or(usize::MAX);
+        let old = old.filter(|(key, _)| self.held.let_go(&(part.checksum, *key)));
         let old: Vec<(DdtKey, DdtPhys)> = old.take(most).collect();
         let pruned = table.prune(m, &old).await;
         self.tables().insert(raw, table);

@@ -205,6 +205,12 @@ impl Table {
         Ok(true)
     }
 
+    /// The value of an entry that is live or in a log.
+    pub(super) fn value_in_memory(&self, key: &DdtKey) -> Option<DdtPhys> {
+        let live = self.live.get(&key.words()).map(Live::phys);
+        live.or_else(|| self.log.as_ref()?.find(key).map(|logged| logged.phys))
+    }
+
     /// Whether an entry is live or in a log, so that the ZAPs may not have its newest state.
     pub(super) fn is_in_memory(&self, key: &DdtKey) -> bool {
         self.live.contains(&key.words()) || self.log.as_ref().is_some_and(|log| log.find(key).is_some())

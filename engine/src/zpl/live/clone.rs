@@ -4,7 +4,7 @@
 //! A copy of whole blocks need not move data: the blocks of the target become references to the stored blocks
 //! of the source, which are counted when the group is written (`crate::tables`, feature `block_cloning`).
 //! Other data are copied as usual: blocks that were written since the last commit and are not stored yet,
-//! parts of blocks, files with different block sizes.
+//! parts of blocks, files with different block sizes, deduplicated blocks whose entries were pruned.
 //!
 //! # Rules
 //! - Offsets are at the beginnings of blocks. The end is too, unless it is the end of the source and not
@@ -27,7 +27,7 @@ use ondisk::zil::Record;
 use super::LiveZpl;
 use super::content::stamped;
 use super::nodes::Node;
-use crate::dmu::{Dirtied, Piece};
+use crate::dmu::{Piece, Pieces};
 use crate::error::Result;
 use crate::range_locks::Access;
 use crate::txg::Tx;
@@ -110,14 +110,14 @@ impl LiveZpl {
         let was_block_size = target.object.block_size();
         let tx = self.refer(&target, (copy.to_offset, length), block_size, &pieces).await?;
         // Uncommitted blocks are not there after a crash.
-        let newest = pieces.iter().map(|piece| piece.pointer().physical_birth()).max();
+        let newest = pieces.all().iter().map(|piece| piece.pointer().physical_birth()).max();
         let is_committed = newest.is_none_or(|newest| newest <= self.txgs.synced_txg());
-        if !is_committed || was_block_size > block_size {
+        if pieces.are_copied() || !is_committed || was_block_size > block_size {
             self.log_written(&tx, &target, copy.to_offset, length)?;
             return Ok(length);
         }
         let mut offset = copy.to_offset;
-        for pieces in pieces.chunks(RECORD_BLOCKS) {
+        for pieces in pieces.all().chunks(RECORD_BLOCKS) {
             let length = (pieces.len() as u64 * block_size).min(copy.to_offset + length - offset);
             let blocks = pieces.iter().map(Piece::pointer).collect();
             let object = target.id();
@@ -135,15 +135,13 @@ impl LiveZpl {
         target: &Node,
         (offset, length): (u64, u64),
         block_size: u64,
-        pieces: &[Piece],
+        pieces: &Pieces,
     ) -> Result<Tx> {
         let range = offset..offset + length;
         target.object.prepare_write(range.clone()).await?;
-        let stored_in_pointers =
-            pieces.iter().filter(|piece| matches!(piece, Piece::Data(..))).count() as u64;
         let dirtied = |txg| {
-            let cloned = target.object.newly_dirty_by_clone(txg, &range, block_size);
-            Dirtied { blocks: stored_in_pointers, ..cloned }.plus(target.object.newly_dirty_description(txg))
+            let content = target.object.newly_dirty_by_pieces(txg, &range, block_size, pieces);
+            content.plus(target.object.newly_dirty_description(txg))
         };
         let tx = self.begin(dirtied).await?;
         if target.object.block_size() != block_size {
@@ -191,6 +189,7 @@ impl LiveZpl {
                 stored => Piece::Reference(*stored),
             });
         }
+        let Some(pieces) = Pieces::logged(self.objset(), pieces).await? else { return Ok(false) };
         let tx = self.refer(&target, (offset, length), block_bytes, &pieces).await?;
         self.log_written(&tx, &target, offset, length)?;
         Ok(true)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{CONTENT, LiveZvol};
 use crate::Result;
-use crate::dmu::{Dirtied, Piece};
+use crate::dmu::{Dirtied, Pieces};
 use crate::txg::Tx;
 
 /// The most bytes that are cloned in one group.
@@ -61,20 +61,18 @@ impl LiveZvol {
         if length == 0 {
             return Ok(0);
         }
-        let embedded = pieces.iter().filter(|piece| matches!(piece, Piece::Data(..))).count() as u64;
-        let tx = self.begin_cloning(to, length, embedded).await?;
+        let tx = self.begin_cloning(to, length, &pieces).await?;
         self.content.put_pieces(&tx, to, &pieces).await?;
         self.zil.note_write(&tx, CONTENT.get(), to, length);
         Ok(length)
     }
 
-    /// Holds the open group for a range that becomes references, but for so many blocks of data.
-    pub(super) async fn begin_cloning(&self, offset: u64, length: u64, blocks: u64) -> Result<Tx> {
+    /// Holds the open group for a range that becomes these pieces, or references where there are none.
+    pub(super) async fn begin_cloning(&self, offset: u64, length: u64, pieces: &Pieces) -> Result<Tx> {
         let range = offset..offset + length;
         self.content.prepare_write(range.clone()).await?;
         let dirtied = |txg| {
-            let cloned = self.content.newly_dirty_by_clone(txg, &range, self.block_size);
-            let dirtied = Dirtied { blocks, ..cloned };
+            let dirtied = self.content.newly_dirty_by_pieces(txg, &range, self.block_size, pieces);
             (dirtied, dirtied.data_bytes())
         };
         let require = |txg, dirtied: Dirtied| self.require_room(txg, &dirtied);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::LiveZvol;
-use crate::dmu::{Shared, StoredBlocks, pieces_of};
+use crate::dmu::{Pieces, Shared, StoredBlocks, pieces_of};
 use crate::error::{Error, Result};
 
 impl LiveZvol {
@@ -61,7 +61,7 @@ impl LiveZvol {
         };
         let (equal, shared) = self.content.equal_blocks(to, &source.content, from, count).await?;
         if !equal.is_empty() {
-            let tx = self.begin_cloning(into, length, 0).await?;
+            let tx = self.begin_cloning(into, length, &Pieces::default()).await?;
             self.content.put_equal(&tx, &equal)?;
         }
         Ok(shared)

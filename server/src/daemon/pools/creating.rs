@@ -33,6 +33,9 @@ use crate::daemon::{Daemon, OpenPool, dataset_error};
 use crate::daemon::{names, sync_tasks};
 use crate::fuse;
 
+/// Groups that are waited for in addition, while dedup tables have entries in logs (`TXG_DEFER_SIZE`).
+const MORE_SYNCED: usize = 2;
+
 impl Daemon {
     /// Creates a pool.
     ///
@@ -238,7 +241,8 @@ impl Daemon {
         pool.writable(&doing)?.freeze().await.map_err(|error| refused(&doing, error))
     }
 
-    /// Commits what was written so far.
+    /// Commits what was written so far. Entries of dedup tables that are in a log have two groups more to
+    /// come into their tables, as OpenZFS waits for so many always.
     ///
     /// # Errors
     /// None: a pool that cannot be synced becomes an entry of `failed`.
@@ -255,7 +259,13 @@ impl Daemon {
                     }
                 };
                 let txgs = live.txgs();
-                if let Err(error) = txgs.wait_synced(txgs.open_txg()).await {
+                let mut synced = txgs.wait_synced(txgs.open_txg()).await;
+                for _ in 0..MORE_SYNCED {
+                    if synced.is_ok() && live.has_logged_dedup() {
+                        synced = txgs.wait_synced(txgs.open_txg()).await;
+                    }
+                }
+                if let Err(error) = synced {
                     listed.failed.push(dataset_error("sync", pool.name(), error));
                     continue;
                 }

@@ -245,7 +245,8 @@ impl LivePool {
         // A view of its own: one that is held keeps space from being used again.
         let views = Arc::new(Views::new(pool.again()));
         let newest = Arc::clone(&views) as Arc<dyn Newest>;
-        let of_datasets = dsl::Parts { txgs, mos, allocator, features, tables, views: newest, env, host_name };
+        let of_datasets =
+            dsl::Parts { txgs, mos, allocator, features, tables, views: newest, env, host_name };
         let dsl = DslPool::new(of_datasets);
         Arc::new(Self {
             txgs: Arc::clone(dsl.txgs()),

@@ -18,6 +18,7 @@
 //! | `objset` | [`LiveObjset`]: open and dirty objects, object numbers |
 //! | `dnodes` | slots of dnode blocks, new dnodes |
 //! | `dmu_sync` | blocks that are written before their group, for the intent log |
+//! | `parts` | large objects that are freed in parts |
 //! | `pieces` | blocks that become those of another object |
 //! | `sharing` | blocks that become references to equal ones |
 //! | `sync` | writing a group: objects, dnodes, the object set's block |
@@ -40,6 +41,7 @@ mod dnodes;
 mod layer;
 mod object;
 mod objset;
+mod parts;
 mod pieces;
 mod policy;
 mod sets;

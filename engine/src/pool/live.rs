@@ -93,7 +93,7 @@ pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_feature
 pub use dedup::{DedupCounters, Prune};
 pub use devices::TakeOffline;
 pub use errlog::rotate_error_log;
-pub use jobs::{JobKey, QuotaUpgradeStatus, Sweep, sweeps_of};
+pub use jobs::{DedupPruneStatus, JobKey, QuotaUpgradeStatus, Sweep, sweeps_of};
 pub use reshape::{ReshapePlan, ReshapeStatus, Swapped, VolumeUsers};
 pub use scan::ScrubRange;
 pub use upgrade::set_version;
@@ -101,7 +101,7 @@ pub use views::Lent;
 
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
@@ -157,6 +157,8 @@ pub struct LivePool {
     heartbeat: Heartbeat,
     autotrim: AtomicBool,
     jobs: Arc<Jobs<LivePool>>,
+    /// Entries of dedup tables that the last prune removed.
+    pruned_entries: AtomicU64,
     scan: ScanControl,
     reshapes: Reshapes,
     tasks: Mutex<Vec<Task>>,
@@ -235,6 +237,7 @@ impl LivePool {
             heartbeat: Heartbeat::default(),
             autotrim: AtomicBool::new(false),
             jobs: Arc::default(),
+            pruned_entries: AtomicU64::new(0),
             scan: ScanControl::default(),
             reshapes: Reshapes::default(),
             tasks: Mutex::default(),

@@ -5,13 +5,17 @@
 //! | [`sweep`] | a leaf: initialize or trim its free space | the ZAP of the leaf |
 //! | [`scan`] | the pool: scrub or resilver its blocks | the MOS ([`super::scan`]) |
 //! | `dedup_filter` | the pool: fill a filter of its dedup tables | nothing |
+//! | [`dedup_prune`] | the pool: remove old entries of dedup tables | nothing |
+//! | `free_files` | a filesystem: free large files without a name | nothing: the filesystem's unlinked set |
 //! | `error_scrub` | the pool: look again at the blocks of the error log | the MOS |
 //! | `super::resilver` | the pool: look whether a resilver is needed | nothing |
 //! | `reshape` | the copy of a volume that gets another block size: copy it | a property of the copy |
 //! | [`quota_upgrade`] | a filesystem: count its files for quotas | nothing: the filesystem itself says what it lacks |
 
 mod dedup_filter;
+mod dedup_prune;
 mod error_scrub;
+mod free_files;
 mod quota_upgrade;
 mod reshape;
 mod scan;
@@ -29,6 +33,7 @@ use crate::events::feed::What;
 use crate::jobs::{Host, Job, JobState, JobStatus, Jobs, Target, Work};
 use crate::vdev::{State, Vdev};
 
+pub use dedup_prune::DedupPruneStatus;
 pub use quota_upgrade::QuotaUpgradeStatus;
 pub(super) use sweep::unused;
 pub use sweep::{Sweep, sweeps_of};
@@ -40,6 +45,8 @@ pub enum JobKey {
     Sweep(Sweep, Guid),
     /// Counting the files of a filesystem.
     QuotaUpgrade(ObjsetId),
+    /// Freeing large files of a filesystem that have no name.
+    FreeFiles(ObjsetId),
     /// Copying a volume, to this one, whose blocks have another size.
     Reshape(ObjsetId),
     /// A scrub or a resilver.
@@ -48,6 +55,8 @@ pub enum JobKey {
     ErrorScrub,
     /// Filling a filter of the dedup tables.
     DedupFilter,
+    /// Removing old entries of dedup tables: the prune with this number.
+    DedupPrune(u64),
     /// Looking whether a resilver is needed.
     LookForResilver,
     /// Detaching devices whose work is done.
@@ -72,10 +81,12 @@ impl Host for LivePool {
     fn target(&self, key: &JobKey) -> Target {
         match key {
             JobKey::QuotaUpgrade(_)
+            | JobKey::FreeFiles(_)
             | JobKey::Reshape(_)
             | JobKey::Scan
             | JobKey::ErrorScrub
             | JobKey::DedupFilter
+            | JobKey::DedupPrune(_)
             | JobKey::LookForResilver
             | JobKey::DetachResilvered => Target::Here,
             JobKey::Sweep(_, leaf) => {
@@ -140,10 +151,12 @@ impl JobKey {
         match self {
             JobKey::Sweep(work, leaf) => (work.name(), leaf.get()),
             JobKey::QuotaUpgrade(filesystem) => ("quota_upgrade", filesystem.get()),
+            JobKey::FreeFiles(filesystem) => ("free_files", filesystem.get()),
             JobKey::Reshape(copy) => ("reshape", copy.get()),
             JobKey::Scan => ("scan", 0),
             JobKey::ErrorScrub => ("error_scrub", 0),
             JobKey::DedupFilter => ("dedup_filter", 0),
+            JobKey::DedupPrune(_) => ("dedup_prune", 0),
             JobKey::LookForResilver => ("look_for_resilver", 0),
             JobKey::DetachResilvered => ("detach", 0),
         }

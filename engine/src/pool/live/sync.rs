@@ -348,6 +348,7 @@ impl LivePool {
         self.store_missed(&s).await?;
         errlog::sync(&s).await?;
         self.tell_what_counts();
+        self.free_large_files();
         self.autotrim(&s).await;
         self.diagnose().await;
         self.grow(&s).await?;

@@ -875,7 +875,8 @@ impl Served {
 
     /// Volumes, and of the one that holds data what the lab may set, where that comes from, and its room.
     fn state(place: &Path) -> String {
-        let properties = "volblocksize,primarycache,compression,checksum,sync,logbias,refreservation,volsize";
+        let properties = "volblocksize,primarycache,compression,checksum,dedup,sync,logbias,refreservation,\
+                          volsize";
         let volumes = cenote(place, &["zfs", "list", "-H", "-o", "name", "-t", "volume,snapshot"]);
         let get = ["zfs", "get", "-Hp", "-o", "property,value,source", properties, "tank/vol"];
         text(&volumes) + &text(&cenote(place, &get))

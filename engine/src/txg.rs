@@ -64,6 +64,9 @@ use crate::{tunables, waits};
 /// How many times a change without room waits for a group to make some: later changes may take it each time.
 const ROOM_TRIES: u32 = 16;
 
+/// The most that is freed of large objects in a group, in parts of `zfs_delete_blocks`.
+const PARTS_OF_GROUP: u64 = 8;
+
 /// The lane of changes that belong to no dataset.
 const NOBODY: u64 = 0;
 
@@ -166,6 +169,8 @@ struct State {
     opened_at: Instant,
     /// The stream of the open group.
     stream: Stream,
+    /// Blocks of objects that large frees of the open group take ([`Txgs::wait_to_free`]).
+    to_free: u64,
     /// The group whose commit a caller waits for.
     wanted: Txg,
     /// The open group has something to write besides dirty data.
@@ -202,6 +207,7 @@ impl Txgs {
             dirty: [0; 2],
             opened_at: Instant::now(),
             stream: Stream::none(),
+            to_free: 0,
             wanted: Txg::NONE,
             wanted_in_time: false,
             lanes: Lanes::default(),
@@ -475,6 +481,24 @@ impl Txgs {
         .await
     }
 
+    /// Waits, before a change begins that frees about this many blocks of an object, until the open group has
+    /// room for them beside those that it frees already. A group with none takes any number.
+    pub(crate) async fn wait_to_free(&self, blocks: u64) -> Result<()> {
+        let most = tunables::ZFS_DELETE_BLOCKS.get().saturating_mul(PARTS_OF_GROUP);
+        loop {
+            let open = {
+                let mut state = self.state();
+                let all = state.to_free.saturating_add(blocks);
+                if state.to_free == 0 || all <= most {
+                    state.to_free = all;
+                    return Ok(());
+                }
+                state.open
+            };
+            self.wait_synced(open).await?;
+        }
+    }
+
     /// Whether the commit of the groups in progress may free space.
     pub fn may_gain_room(&self) -> bool {
         self.may_gain_room.load(Ordering::Acquire)
@@ -526,6 +550,7 @@ impl Txgs {
             state.lanes.close_group();
             state.opened_at = Instant::now();
             state.stream = Stream::none();
+            state.to_free = 0;
             (txg, state.dirty[1])
         };
         self.history.closed(txg, dirty);

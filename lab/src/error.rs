@@ -12,6 +12,9 @@ pub enum Error {
     /// The experiment's text is not one.
     #[error("experiment: {0}")]
     Experiment(String),
+    /// A model cannot say anything of what it was given.
+    #[error("{0}")]
+    Model(String),
     /// A program that is needed could not be started.
     #[error("cannot run '{program}': {error}; install it, or put it on the PATH")]
     Missing {

@@ -66,7 +66,8 @@ pub const RECIPES: [Recipe; 15] = [
     },
     Recipe {
         name: "arc-size",
-        about: "skewed and evenly spread reads with caches in memory from a quarter to twice the data",
+        about: "skewed and evenly spread reads, and those of bonnie++, with caches in memory from a \
+            sixteenth of the data to all of them",
         text: include_str!("../recipes/arc-size.toml"),
     },
     Recipe {
@@ -150,7 +151,7 @@ mod tests {
             ("sync", 5, 160),
             ("optane-log", 5, 45),
             ("l2arc-slog", 3, 54),
-            ("arc-size", 5, 40),
+            ("arc-size", 5, 80),
             ("nas-1gbe", 5, 60),
             ("striped-mirrors", 5, 60),
             ("home-nas", 5, 60),

@@ -33,7 +33,7 @@ fn run(scale: &Scale, program: &Path, how: &str, block_bytes: u64, arc_bytes: u6
 /// Writes of new data a second, with the commit.
 pub fn write_rate(scale: &Scale, block_bytes: u64, dedup: &str) -> Option<f64> {
     let program = scale.ozbench.as_deref()?;
-    let disk = pools::new_disk(&scale.dir);
+    let disk = pools::new_disk(&scale.dir, pools::DISK_BYTES);
     let text = create(program, &disk, block_bytes, dedup, 2 << 30)
         .and_then(|()| run(scale, program, "write", block_bytes, 1 << 30));
     let _ = std::fs::remove_file(disk);
@@ -44,7 +44,7 @@ pub fn write_rate(scale: &Scale, block_bytes: u64, dedup: &str) -> Option<f64> {
 pub fn curve(scale: &Scale, entries: u64, block_bytes: u64) {
     let Some(program) = scale.ozbench.as_deref() else { return };
     println!("{:>10} {:>10}   OpenZFS's engine, with an ARC of the same size", "written", "writes/s");
-    let disk = pools::new_disk(&scale.dir);
+    let disk = pools::new_disk(&scale.dir, pools::DISK_BYTES);
     if create(program, &disk, block_bytes, "on", 2 * entries * block_bytes).is_some() {
         let mut written = 0;
         while written < entries {

@@ -8,18 +8,21 @@
 //! With `CENOTE_OZBENCH` (the path of a program that drives OpenZFS's engine in userspace, as `--bench
 //! writes` describes it) that engine runs beside. It writes only data that never occurred before.
 //!
-//! - `writes`: 128K and 8K writes with `dedup=off`, `on` and `verify`, of data that never occurred before and
-//!   of data that are stored already; the table fits into memory.
+//! - `writes of 128K`, `writes of 8K`: writes with `dedup=off`, `on` and `verify`, of data that never
+//!   occurred before and of data that are stored already; the table fits into memory.
 //! - `curve`: 4K writes of new data while the table grows to four times the ARC, by its size in memory, and
 //!   plain writes to a pool of the same age.
+//! - `scale`: a table of 33.6 million entries, simulated: rate of inserts, memory, import.
+//!   `CENOTE_BENCH_ENTRIES` is another number.
 //! - `rm`: the 99th percentile of reads and of stable writes of a volume, idle and while a large file is
-//!   deleted, plain and deduplicated.
+//!   deleted, plain and deduplicated: of 10 GiB, or of `CENOTE_BENCH_FILE_MIB`.
 //!
 //! A row of `writes` has a new pool in each round, and variants take turns; the table has medians. All rates
 //! include the commit at their end.
 
 mod beside;
 mod pools;
+mod scale;
 
 #[path = "../../../engine/benches/support/mod.rs"]
 #[allow(dead_code, reason = "its volumes have no dedup")]
@@ -54,6 +57,9 @@ pub struct Scale {
     small_arc_bytes: u64,
     /// The file that is deleted.
     file_bytes: u64,
+    /// Entries of the table that is simulated, and its ARC.
+    entries: u64,
+    large_arc_bytes: u64,
 }
 
 /// A part of the bench: it measures and prints its table.
@@ -65,16 +71,38 @@ fn main() {
         return;
     };
     let ozbench = std::env::var_os("CENOTE_OZBENCH").map(PathBuf::from);
-    let scale = match std::env::var_os("CENOTE_BENCH_QUICK") {
-        Some(_) => {
-            Scale { dir, ozbench, rounds: 1, seconds: 2, small_arc_bytes: 8 << 20, file_bytes: 512 << 20 }
-        }
-        None => {
-            Scale { dir, ozbench, rounds: 3, seconds: 5, small_arc_bytes: 64 << 20, file_bytes: 10 << 30 }
-        }
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let is_quick = std::env::var_os("CENOTE_BENCH_QUICK").is_some();
+    let whole = Scale {
+        dir,
+        ozbench,
+        rounds: 3,
+        seconds: 5,
+        small_arc_bytes: 64 << 20,
+        file_bytes: number("CENOTE_BENCH_FILE_MIB").unwrap_or(10 << 10) << 20,
+        entries: number("CENOTE_BENCH_ENTRIES").unwrap_or(33_600_000),
+        large_arc_bytes: 4 << 30,
+    };
+    let scale = match is_quick {
+        true => Scale {
+            rounds: 1,
+            seconds: 2,
+            small_arc_bytes: 8 << 20,
+            file_bytes: number("CENOTE_BENCH_FILE_MIB").unwrap_or(512) << 20,
+            entries: number("CENOTE_BENCH_ENTRIES").unwrap_or(400_000),
+            large_arc_bytes: 256 << 20,
+            ..whole
+        },
+        false => whole,
     };
     let wanted = std::env::var("CENOTE_BENCH_ROWS").unwrap_or_default();
-    let parts: [(&str, Part); 3] = [("writes", writes), ("curve", curve), ("rm", rm)];
+    let parts: [(&str, Part); 5] = [
+        ("writes of 128K", |scale| writes(scale, 128 << 10)),
+        ("writes of 8K", |scale| writes(scale, 8 << 10)),
+        ("curve", curve),
+        ("rm", rm),
+        ("scale", scale::scale),
+    ];
     for (name, part) in parts.into_iter().filter(|(name, _)| name.contains(&wanted)) {
         println!("{name}:");
         part(&scale);
@@ -97,7 +125,7 @@ fn ratio(part: Option<f64>, whole: Option<f64>) -> String {
     }
 }
 
-fn writes(scale: &Scale) {
+fn writes(scale: &Scale, block_bytes: u64) {
     println!(
         "{:<22} {:>8} {:>8} {:>8} {:>7} {:>7} {:>8} {:>8} {:>7} {:>8}",
         "operations a second",
@@ -111,34 +139,32 @@ fn writes(scale: &Scale) {
         "ozfs",
         "on/ozfs"
     );
-    for block_bytes in [128 << 10, 8 << 10] {
-        for contents in [Contents::New, Contents::Known] {
-            let mut rates = [const { Vec::new() }; 5];
-            for _ in 0..scale.rounds {
-                for (rates, dedup) in rates.iter_mut().zip(DEDUPS) {
-                    rates.push(write_rate(scale, block_bytes, contents, dedup));
-                }
-                if contents == Contents::New {
-                    for (rates, dedup) in rates.iter_mut().skip(DEDUPS.len()).zip(DEDUPS) {
-                        rates.extend(beside::write_rate(scale, block_bytes, dedup));
-                    }
+    for contents in [Contents::New, Contents::Known] {
+        let mut rates = [const { Vec::new() }; 5];
+        for _ in 0..scale.rounds {
+            for (rates, dedup) in rates.iter_mut().zip(DEDUPS) {
+                rates.push(write_rate(scale, block_bytes, contents, dedup));
+            }
+            if contents == Contents::New {
+                for (rates, dedup) in rates.iter_mut().skip(DEDUPS.len()).zip(DEDUPS) {
+                    rates.extend(beside::write_rate(scale, block_bytes, dedup));
                 }
             }
-            let [off, on, verify, their_off, their_on] = rates.map(|mut all| median(&mut all));
-            println!(
-                "{:<22} {:>8} {:>8} {:>8} {:>7} {:>7} {:>8} {:>8} {:>7} {:>8}",
-                format!("{}K, {}", block_bytes >> 10, contents.name()),
-                shown(off),
-                shown(on),
-                shown(verify),
-                ratio(on, off),
-                ratio(verify, off),
-                shown(their_off),
-                shown(their_on),
-                ratio(their_on, their_off),
-                ratio(on, their_on),
-            );
         }
+        let [off, on, verify, their_off, their_on] = rates.map(|mut all| median(&mut all));
+        println!(
+            "{:<22} {:>8} {:>8} {:>8} {:>7} {:>7} {:>8} {:>8} {:>7} {:>8}",
+            format!("{}K, {}", block_bytes >> 10, contents.name()),
+            shown(off),
+            shown(on),
+            shown(verify),
+            ratio(on, off),
+            ratio(verify, off),
+            shown(their_off),
+            shown(their_on),
+            ratio(their_on, their_off),
+            ratio(on, their_on),
+        );
     }
 }
 

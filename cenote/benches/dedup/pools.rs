@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use device::{OpenOptions, block_on};
+use device::{Device, OpenOptions, block_on};
 use engine::cache::ArcCache;
 use engine::dsl::Dsl;
 use engine::dsl::edit::{NewContents, NewDataset, create};
@@ -22,7 +22,9 @@ use ondisk::vdev_config::PoolState;
 
 use super::{DEPTH, KNOWN_BLOCKS, support};
 
-const DISK_BYTES: u64 = 16 << 30;
+const DISK: &str = "bench-disk";
+/// The size of that file, if not another is wanted.
+pub const DISK_BYTES: u64 = 16 << 30;
 const FILE_BLOCK: u64 = 128 << 10;
 
 /// What is written.
@@ -61,9 +63,14 @@ pub fn block(content: u64, bytes: u64) -> Vec<u8> {
 
 /// Writes these blocks, each with the content that `content` says.
 pub async fn write_all(volume: &LiveZvol, bytes: u64, blocks: Range<u64>, content: impl Fn(u64) -> u64) {
+    write_all_of(volume, bytes, blocks, |number| block(content(number), bytes)).await;
+}
+
+/// Writes these blocks, each with the bytes that `data` makes for it.
+pub async fn write_all_of(volume: &LiveZvol, bytes: u64, blocks: Range<u64>, data: impl Fn(u64) -> Vec<u8>) {
     let mut flying = FuturesUnordered::new();
     for number in blocks {
-        let data = block(content(number), bytes);
+        let data = data(number);
         flying.push(async move { volume.write_at(number * bytes, &data, false).await });
         if flying.len() >= DEPTH {
             flying.next().await.transpose().expect("a write");
@@ -127,20 +134,39 @@ impl Files {
 }
 
 /// A file of `bytes` bytes, without content.
-pub fn new_disk(dir: &Path) -> PathBuf {
-    let path = dir.join("bench-disk");
+pub fn new_disk(dir: &Path, bytes: u64) -> PathBuf {
+    let path = dir.join(DISK);
     let _ = std::fs::remove_file(&path);
     let file = std::fs::File::create(&path).expect("a file in CENOTE_BENCH_DIR");
-    file.set_len(DISK_BYTES).expect("room");
+    file.set_len(bytes).expect("room");
     path
 }
 
 impl Bed {
     pub fn new(dir: &Path, arc_bytes: u64) -> Self {
-        let path = new_disk(dir);
+        Self::with(dir, Arc::new(ArcCache::new(arc_bytes)), DISK_BYTES, |device| device)
+    }
+
+    /// With this cache, and what `wrap` makes of a file of `disk_bytes`.
+    pub fn with(
+        dir: &Path,
+        cache: Arc<ArcCache>,
+        disk_bytes: u64,
+        wrap: impl FnOnce(Arc<dyn Device>) -> Arc<dyn Device>,
+    ) -> Self {
+        let path = new_disk(dir, disk_bytes);
         let device = Arc::new(OpenOptions::read_write().open(&path).expect("opens"));
-        let pool = support::pool(device, Arc::new(ArcCache::new(arc_bytes)));
+        let pool = support::pool(wrap(device), cache);
         Self { path, pool }
+    }
+
+    /// A pool that is open, on the file in `dir`.
+    pub fn of(dir: &Path, pool: Arc<LivePool>) -> Self {
+        Self { path: dir.join(DISK), pool }
+    }
+
+    pub fn pool(&self) -> &Arc<LivePool> {
+        &self.pool
     }
 
     fn create(&self, name: &str, contents: NewContents, properties: &[(&str, &str)]) -> ObjsetId {
@@ -150,8 +176,19 @@ impl Bed {
     }
 
     pub fn volume(&self, name: &str, size: u64, block_bytes: u64, dedup: &str) -> Arc<LiveZvol> {
+        self.volume_of(name, size, block_bytes, ("lz4", dedup))
+    }
+
+    /// The same, with another compression.
+    pub fn volume_of(
+        &self,
+        name: &str,
+        size: u64,
+        block_bytes: u64,
+        (compression, dedup): (&str, &str),
+    ) -> Arc<LiveZvol> {
         let block_bytes = block_bytes.to_string();
-        let properties = [("volblocksize", &*block_bytes), ("compression", "lz4"), ("dedup", dedup)];
+        let properties = [("volblocksize", &*block_bytes), ("compression", compression), ("dedup", dedup)];
         let id = self.create(name, NewContents::Volume { size, sparse: true }, &properties);
         block_on(self.pool.volume(id)).expect("opens")
     }
@@ -190,8 +227,20 @@ impl Bed {
         block_on(table).expect("the pool's space")
     }
 
-    pub fn end(self) {
+    /// Bytes of the ARC that the dedup tables take.
+    pub fn cached_table_bytes(&self) -> u64 {
+        let bytes = async { Dsl::open(&self.pool.view()).await?.dedup_cached_bytes().await };
+        block_on(bytes).expect("the tables in the ARC")
+    }
+
+    /// Exports the pool. Its file stays.
+    pub fn close(self) {
         block_on(self.pool.close(PoolState::Exported)).expect("an export");
-        let _ = std::fs::remove_file(self.path);
+    }
+
+    pub fn end(self) {
+        let path = self.path.clone();
+        self.close();
+        let _ = std::fs::remove_file(path);
     }
 }

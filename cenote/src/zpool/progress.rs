@@ -1,8 +1,8 @@
-//! Lines about work on a pool: scrub and resilver, removal, expansion, checkpoint, and counting and copies
-//! of volumes, of which OpenZFS tells nothing. Each ends with a line end, or is empty.
+//! Lines about work on a pool: scrub and resilver, removal, expansion, checkpoint, and counting, prunes and
+//! copies of volumes, of which OpenZFS tells nothing. Each ends with a line end, or is empty.
 
 use engine::properties::format::{nicebytes, nicenum};
-use server::api::{Checkpoint, Counting, Expansion, PoolStatus, Progress, Removal, Scan, ScanKind};
+use server::api::{Checkpoint, Counting, Expansion, PoolStatus, Progress, Pruning, Removal, Scan, ScanKind};
 
 use crate::output::{ctime, duration, now};
 
@@ -44,6 +44,9 @@ pub fn lines(pool: &PoolStatus) -> String {
     }
     if let Some(counting) = &pool.counting {
         text.push_str(&counting_lines(counting));
+    }
+    if let Some(pruning) = &pool.pruning {
+        text.push_str(&pruning_lines(pruning));
     }
     text.extend(pool.reshapes.iter().map(crate::reshape::lines));
     text
@@ -250,6 +253,20 @@ fn counting_lines(counting: &Counting) -> String {
     )
 }
 
+fn pruning_lines(pruning: &Pruning) -> String {
+    let Pruning { start_time, to_look_at, looked_at, pruned, waiting } = pruning;
+    let more = if *waiting > 0 { format!(", {waiting} more to follow") } else { String::new() };
+    format!(
+        " prune: removal of old entries of dedup tables in progress since {}\n\t{} / {} looked at, \
+         {} removed, {:.2}% done{more}\n",
+        ctime(*start_time),
+        nicenum(*looked_at),
+        nicenum(*to_look_at),
+        nicenum(*pruned),
+        percent(*looked_at, *to_look_at)
+    )
+}
+
 /// Bytes a second since `start`, at least one.
 fn rate(bytes: u64, start: u64) -> u64 {
     (bytes / now().saturating_sub(start).max(1)).max(1)
@@ -311,6 +328,18 @@ mod tests {
         assert!(stuck.ends_with("no estimated completion time (nothing was read lately)\n"), "{stuck}");
         let paused = scan_lines(&Scan { paused_time: Some(1_795_241_193), ..moving }, 1_795_241_194);
         assert!(paused.contains("scrub paused since ") && paused.ends_with("25.00% done\n"), "{paused}");
+    }
+
+    #[test]
+    fn a_prune_tells_how_far_it_is() {
+        let pruning = Pruning { start_time: 1, to_look_at: 2000, looked_at: 500, pruned: 70, waiting: 0 };
+        let text = pruning_lines(&pruning);
+        assert!(
+            text.starts_with(" prune: removal of old entries of dedup tables in progress since "),
+            "{text}"
+        );
+        assert!(text.ends_with("\n\t500 / 1.95K looked at, 70 removed, 25.00% done\n"), "{text}");
+        assert!(pruning_lines(&Pruning { waiting: 2, ..pruning }).ends_with("done, 2 more to follow\n"));
     }
 
     #[test]

@@ -354,6 +354,13 @@ fn dedup_lines(dedup: &Dedup, literal: bool) -> String {
         size(dedup.bytes_on_disk),
         size(dedup.bytes_in_core)
     );
+    if dedup.logged_entries > 0 {
+        text.truncate(text.len() - 1);
+        text.push_str(&format!(
+            "        in logs {}, {} of them being moved into the tables\n\n",
+            dedup.logged_entries, dedup.flushing_entries
+        ));
+    }
     text.push_str("bucket              allocated                       referenced          \n");
     text.push_str("______   ______________________________   ______________________________\n");
     let titles = ["refcnt", "blocks", "LSIZE", "PSIZE", "DSIZE", "blocks", "LSIZE", "PSIZE", "DSIZE"];

@@ -45,6 +45,8 @@ enum Activity {
     RaidzExpand,
     /// Copying volumes that get another block size
     Reshape,
+    /// Removing old entries of dedup tables
+    DdtPrune,
 }
 
 /// Arguments of `zpool wait`.
@@ -142,6 +144,7 @@ impl Look {
             Activity::RaidzExpand => {
                 health.expansion.as_ref().is_some_and(|expansion| expansion.state == Progress::Running)
             }
+            Activity::DdtPrune => self.status.pruning.is_some(),
             Activity::Reshape => {
                 self.status.reshapes.iter().any(|reshape| reshape.state == ReshapeState::Active)
             }

@@ -266,12 +266,6 @@ impl ArcCache {
         self.lost_prefetches.load(Ordering::Relaxed)
     }
 
-    /// Whether a block is in memory. It does not count as used.
-    pub(crate) fn has(&self, key: &Key) -> bool {
-        let hash = self.hasher.hash_one(key);
-        self.shard(hash).has(hash, key)
-    }
-
     /// The memory that a block takes here, for statistics: this is no use of the block. 0 if it is not there.
     pub fn bytes_of(&self, key: &Key) -> u64 {
         let hash = self.hasher.hash_one(key);

@@ -18,6 +18,7 @@
 //! | `objset` | [`LiveObjset`]: open and dirty objects, object numbers |
 //! | `dnodes` | slots of dnode blocks, new dnodes |
 //! | `dmu_sync` | blocks that are written before their group, for the intent log |
+//! | `parts` | large objects that are freed in parts |
 //! | `pieces` | blocks that become those of another object |
 //! | `references` | which stored blocks may be referred to |
 //! | `sharing` | blocks that become references to equal ones |
@@ -41,6 +42,7 @@ mod dnodes;
 mod layer;
 mod object;
 mod objset;
+mod parts;
 mod pieces;
 mod policy;
 pub(crate) mod references;

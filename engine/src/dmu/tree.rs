@@ -31,6 +31,8 @@ use crate::{Block, Bookmark, Error, Result};
 
 /// The most handles of indirect blocks that one object keeps.
 const MAX_SLOTS: u64 = 64;
+/// So few blocks are not counted more exactly: that would take longer than freeing them.
+const FEW_BLOCKS: u64 = 64;
 /// The number of subtrees that are walked at once.
 pub(crate) const WALKS: usize = 16;
 
@@ -402,6 +404,49 @@ impl Tree {
             children.push((first + index as u64, child));
         }
         Ok(children)
+    }
+
+    /// The number of data blocks, as the pointers of the dnode count them.
+    pub(crate) fn filled_blocks(&self) -> u64 {
+        match self.dnode.levels {
+            1 => self.dnode.blkptrs.len() as u64,
+            _ => self.dnode.blkptrs.iter().map(Blkptr::fill).fold(0, u64::saturating_add),
+        }
+    }
+
+    /// Where the last of the data blocks `range` begin that are no more than `most`, and how many there are:
+    /// whole indirect blocks of level 1, at least one with blocks, or all of the range.
+    pub(crate) async fn last_part(&self, store: &Store, range: Range<u64>, most: u64) -> Result<(u64, u64)> {
+        let end = range.end.min(self.dnode.max_block_id.0.saturating_add(1));
+        let (all, top) = (self.filled_blocks(), self.dnode.levels - 1);
+        let length = end.saturating_sub(range.start);
+        if top == 0 || all <= most || length <= FEW_BLOCKS {
+            return Ok((range.start, all.min(length)));
+        }
+        let mut counted = 0u64;
+        // What is to be gone through, the last first.
+        let mut left: Vec<(u8, u64, Blkptr)> =
+            (0..).zip(&self.dnode.blkptrs).map(|(id, pointer)| (top, id, *pointer)).collect();
+        while let Some((level, id, pointer)) = left.pop() {
+            let below = self.below(level, id);
+            if pointer.is_hole() || below.end <= range.start || below.start >= end {
+                continue;
+            }
+            let inside = below.end.min(end) - below.start.max(range.start);
+            let with_it = counted.saturating_add(pointer.fill().min(inside));
+            let is_whole = range.start <= below.start && below.end <= range.end;
+            if with_it <= most && is_whole {
+                counted = with_it;
+            } else if level > 1 {
+                let children = self.children(store, &pointer, level, id).await?;
+                left.extend(children.into_iter().map(|(id, pointer)| (level - 1, id, pointer)));
+            } else if counted > 0 && with_it > most {
+                return Ok((below.end, counted));
+            } else {
+                counted = with_it;
+            }
+        }
+        Ok((range.start, counted))
     }
 
     /// Fails if the indirect blocks above data block `id` cannot be read. An id after the last block means

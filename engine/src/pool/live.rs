@@ -19,7 +19,7 @@
 //! | `property`, `turn` | a property turns it on or off, stored or set now | `autotrim`, `grow`, `multihost` |
 //! | `start` | the thread that commits runs | `repair`, `l2arc`, `resilver`, `detach` |
 //! | `before_tasks` | a group is quiesced | `quota_upgrade` |
-//! | `sync` | the datasets of a group are written, the MOS is not | `quota_upgrade`, `scan`, `checkpoint`, `errlog`, `autotrim`, `devices`, `grow` |
+//! | `sync` | the datasets of a group are written, the MOS is not | `quota_upgrade`, `free_files`, `scan`, `checkpoint`, `errlog`, `autotrim`, `devices`, `grow` |
 //! | `committed` | a group is committed | `dedup` |
 //! | `stop` | nothing more is written | `repair`, `l2arc` |
 //! | `close` | the pool is closed | `l2arc`, `multihost` |
@@ -77,6 +77,7 @@
 //! | `jobs` | long work: whose it is |
 //! | `sweep` | initializing and trimming free space by hand |
 //! | `quota_upgrade` | counting files for quotas |
+//! | `free_files` | freeing large files without a name |
 //! | `dedup` | pruning dedup tables, reading them ahead, filling their filters |
 //! | `reshape` | volumes that get another block size |
 //! | `l2arc` | feeding cache devices |
@@ -100,6 +101,7 @@ mod errlog;
 mod error_scrub;
 mod events;
 mod fair_lock;
+mod free_files;
 mod grow;
 mod inject;
 mod jobs;
@@ -124,7 +126,7 @@ mod views;
 
 pub use add::Auxiliary;
 pub use create::{Layout, NewLeaf, NewPool, NewTop, Surroundings, default_features, note_version};
-pub use dedup::{DedupCounters, Prune};
+pub use dedup::{DedupCounters, DedupPruneStatus, Prune};
 pub use devices::TakeOffline;
 pub use errlog::rotate_error_log;
 pub use parts::JobKey;

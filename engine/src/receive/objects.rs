@@ -4,6 +4,7 @@
 //! again; unless it must be another object: then its blocks go. Its number can be used again for a dnode of
 //! another size when the group is committed that frees it, which is waited for.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ondisk::blkptr::{Blkptr, CompressType};
@@ -247,10 +248,30 @@ impl Receiver {
 
     async fn free_object(&mut self, id: ObjectId) -> Result<()> {
         let Some(object) = self.find(id).await? else { return Ok(()) };
+        self.free_parts(&object, 0..u64::MAX).await?;
         object.prepare_free().await?;
         let tx = self.hold_to_free(|_| Dirtied::file()).await?;
         self.objset().free(&tx, id).await?;
         self.current = None;
+        Ok(())
+    }
+
+    /// Must be called before a range is freed: makes all of it a hole that would be too much for a group.
+    async fn free_parts(&self, object: &Arc<LiveObject>, range: Range<u64>) -> Result<()> {
+        let mut range = range;
+        while object.has_parts() {
+            let (at, blocks) = object.last_part(&range).await?;
+            self.pool.txgs().wait_to_free(blocks).await?;
+            if at <= range.start {
+                break;
+            }
+            object.prepare_punch(at..range.end).await?;
+            let end = range.end;
+            let tx =
+                self.hold_to_free(|txg| object.newly_dirty_by_cut(txg, end).plus(Dirtied::file())).await?;
+            object.punch(&tx, at, end - at).await?;
+            range.end = at;
+        }
         Ok(())
     }
 
@@ -330,6 +351,7 @@ impl Receiver {
         if from >= object.end() || from >= to {
             return Ok(());
         }
+        self.free_parts(&object, from..to).await?;
         object.prepare_punch(from..to).await?;
         let dirtied = |txg| {
             let [from, to] = [from, to].map(|edge| object.newly_dirty_by_cut(txg, edge));

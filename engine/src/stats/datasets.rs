@@ -56,6 +56,9 @@ counters! {
         loads: Counter, "Blocks that the ARC did not have and that were read.";
         loaded_logical: Counter, "Bytes of these blocks.";
         loaded: Counter, "The same as stored: what was read from devices or an L2ARC, without parity.";
+        dedup_new: Counter, "Blocks that were stored and got an entry of a dedup table.";
+        dedup_found: Counter, "Blocks that were stored already, and got a pointer to what is there.";
+        dedup_saved: Counter, "Bytes of these blocks after compression, which were not stored again.";
     }
 }
 
@@ -117,6 +120,9 @@ pub struct DatasetStats {
     log: Layers,
     loads: Counter,
     loaded: Layers,
+    dedup_new: Counter,
+    dedup_found: Counter,
+    dedup_saved: Counter,
 }
 
 impl DatasetStats {
@@ -143,6 +149,17 @@ impl DatasetStats {
     /// A block was written.
     pub(crate) fn count_block(&self, is_data: bool, bytes: Layer) {
         if is_data { &self.data } else { &self.metadata }.add(bytes);
+    }
+
+    /// A block was stored, with an entry of a dedup table.
+    pub(crate) fn count_dedup_new(&self) {
+        self.dedup_new.bump();
+    }
+
+    /// A block was stored already, which takes so many bytes.
+    pub(crate) fn count_dedup_found(&self, bytes: u64) {
+        self.dedup_found.bump();
+        self.dedup_saved.add(bytes);
     }
 
     /// A block of its intent log was written.
@@ -191,6 +208,9 @@ impl DatasetStats {
             loads: self.loads.get(),
             loaded_logical: loaded.logical,
             loaded: loaded.physical,
+            dedup_new: self.dedup_new.get(),
+            dedup_found: self.dedup_found.get(),
+            dedup_saved: self.dedup_saved.get(),
         }
     }
 

@@ -194,10 +194,21 @@ impl Ddt {
         self.filters.lock().ignore_poison()
     }
 
-    /// What became of look-ups, and the filter.
+    /// What became of look-ups, and what filters and logs have.
     pub(crate) fn counters(&self) -> DedupCounters {
+        let (logged_entries, flushing_entries) = {
+            let tables = self.tables();
+            let logs = tables.values().filter_map(Table::logged);
+            logs.fold((0, 0), |(all, flushing), log| (all + log.0, flushing + log.1))
+        };
         let filters = self.filters();
-        self.counters.get(filters.is_complete(), filters.bytes())
+        DedupCounters {
+            has_filter: filters.is_complete(),
+            filter_bytes: filters.bytes(),
+            logged_entries,
+            flushing_entries,
+            ..self.counters.get()
+        }
     }
 
     /// Whether there is a table.

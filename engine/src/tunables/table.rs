@@ -115,6 +115,9 @@ table! {
     ZFS_DEDUP_LOG_MEM_MAX = "zfs_dedup_log_mem_max", Bytes, 64 * MIB, MIB, ANY, AtOnce;
     /// Groups after which the log of a dedup table begins to be flushed, however short it is.
     ZFS_DEDUP_LOG_TXG_MAX = "zfs_dedup_log_txg_max", Groups, 8, 1, U32, AtOnce;
+    /// Files with more blocks are deleted, cut, and made holes in parts of about so many blocks; a group
+    /// frees eight such parts.
+    ZFS_DELETE_BLOCKS = "zfs_delete_blocks", Count, 20_480, 1, U32, AtOnce;
     /// The most dirty data of a pool; 0 means a quarter of the ARC, at least 256 MiB and at most 4 GiB.
     ZFS_DIRTY_DATA_MAX = "zfs_dirty_data_max", Bytes, 0, 0, ANY, AtOnce;
     /// With this share of the most dirty data a group is committed before its time is over.

@@ -154,11 +154,6 @@ impl Store {
         Ok(Loaded::of(block, bp, physical.map(Block::from), is_for_device))
     }
 
-    /// Whether the ARC has a block that needs no key. It does not count as used.
-    pub(crate) fn is_in_memory(&self, bp: &Blkptr) -> bool {
-        self.cache().has(&self.cache_key(bp, false))
-    }
-
     /// The cache keeps blocks that were decoded with a key apart from blocks that were decoded without one.
     pub(crate) fn cache_key(&self, bp: &Blkptr, with_key: bool) -> Key {
         let (vdev, offset_bytes) =

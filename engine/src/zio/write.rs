@@ -300,7 +300,7 @@ impl Writer {
                 Some((of, stats)) if of == objset => dataset.insert((of, stats)),
                 _ => dataset.insert((objset, self.store.datasets.of(ObjsetId(objset)))),
             };
-            self.written.count(request, Some(pointer).filter(|_| *is_stored), self.store.vdevs(), stats);
+            self.written.count(request, (pointer, *is_stored), self.store.vdevs(), stats);
         }
     }
 

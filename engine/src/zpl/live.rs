@@ -47,6 +47,7 @@
 //! | locks of content | ranges of a file; two at once in `clone` and `share` only, the lower first | second |
 //! | locks of files | a file's attributes, and a directory's entries | third, by number |
 //! | `opened` | the numbers of users of open files | taken alone |
+//! | `large` | the numbers of large files without a name | taken alone |
 //!
 //! Source: behaviour of OpenZFS 2.3 `zfs_vnops_os.c`, `zfs_dir.c`, `zfs_znode_os.c`, `zfs_vnops.c`,
 //! `zpl_xattr.c`.
@@ -82,7 +83,7 @@ pub use rename::RenameMode;
 pub use share::FileBlocks;
 pub use xattrs::{XattrPlace, XattrSet};
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
@@ -156,6 +157,8 @@ pub struct LiveZpl {
     locks: locks::FileLocks,
     moving: AsyncMutex<()>,
     opened: Mutex<HashMap<u64, nameless::Opened>>,
+    /// Large files without a name, which are freed in parts.
+    large: Mutex<BTreeSet<u64>>,
     /// The number of users that know files by number that are not open.
     remember: AtomicU32,
     record_size: AtomicU32,
@@ -204,6 +207,7 @@ impl LiveZpl {
             locks: locks::FileLocks::default(),
             moving: AsyncMutex::new(()),
             opened: Mutex::new(HashMap::new()),
+            large: Mutex::default(),
             remember: AtomicU32::new(0),
             record_size: AtomicU32::new(128 << 10),
             dnode_slots: AtomicU32::new(1),

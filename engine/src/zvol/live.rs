@@ -264,10 +264,30 @@ impl LiveZvol {
         self.settle(stable).await
     }
 
+    /// Must be called before a range is made a hole: all of it that would be too much for a group becomes a
+    /// hole, part by part from the end. The caller makes all of the range a hole again, and logs that: what
+    /// was written meanwhile was written before.
+    async fn punch_parts(&self, offset: u64, length: u64) -> Result<()> {
+        let mut end = offset.saturating_add(length);
+        while self.content.has_parts() {
+            let (at, blocks) = self.content.last_part(&(offset..end)).await?;
+            self.txgs.wait_to_free(blocks).await?;
+            if at <= offset {
+                break;
+            }
+            let _locked = self.locks.lock(at..end).await;
+            let tx = self.begin_punching(at, end - at).await?;
+            self.content.punch(&tx, at, end - at).await?;
+            end = at;
+        }
+        Ok(())
+    }
+
     async fn punch(&self, offset: u64, length: u64, log: Log) -> Result<()> {
         if length == 0 {
             return Ok(());
         }
+        self.punch_parts(offset, length).await?;
         let _locked = self.lock(offset, length).await?;
         let tx = self.begin_punching(offset, length).await?;
         self.content.punch(&tx, offset, length).await?;
@@ -286,9 +306,16 @@ impl LiveZvol {
             )));
         }
         let properties = self.objset.object(PROPERTIES).await?;
+        let before = {
+            let _locked = self.locks.lock(0..u64::MAX).await;
+            let before = self.size();
+            self.size.store(size.min(before), Ordering::Release);
+            before
+        };
+        if size < before {
+            self.punch_parts(size, u64::MAX - size).await?;
+        }
         let _locked = self.locks.lock(0..u64::MAX).await;
-        let before = self.size();
-        self.size.store(size.min(before), Ordering::Release);
         let txg = {
             let tx = self.begin_punching(size, u64::MAX - size).await?;
             edit::set(&properties, &tx, &Key::Name(b"size".to_vec()), &Value::U64(vec![size])).await?;
@@ -359,6 +386,7 @@ impl Replay for LiveZvol {
             }
             Record::Truncate { object: CONTENT, offset, length } => {
                 let length = clip(offset, length);
+                self.punch_parts(offset, length).await?;
                 let tx = self.begin_punching(offset, length).await?;
                 self.content.punch(&tx, offset, length).await?;
                 applied.with(&tx);

@@ -427,3 +427,76 @@ fn a_device_of_tables_fails_and_comes_back() {
         assert_eq!(report.dedup.unwrap().without_entry, 0);
     }
 }
+
+/// A prune of a pool that commits by itself is a job: it says how far it is while it waits for a group, and
+/// another one comes after it.
+#[test]
+fn a_prune_says_how_far_it_is_and_prunes_take_turns() {
+    let disks = Disks::new(128 << 20);
+    let pool = block_on(async {
+        let pool = fast_pool(&disks).await;
+        let zpl = open(&pool, "tank").await;
+        let file = create(&zpl, "file").await;
+        write(&zpl, file, 0, (0..110).chain(100..110)).await;
+        commit_groups(&pool).await;
+        pool
+    });
+    pool.start().unwrap();
+    assert_eq!(pool.dedup_prune(), None);
+    // No group is committed while this one is held.
+    let held = block_on(pool.txgs().begin(0)).unwrap();
+    let pruned = thread::scope(|scope| {
+        let pool = &pool;
+        let spawn = |which| scope.spawn(move || block_on(pool.prune_dedup(which)).unwrap());
+        let first = spawn(Prune::Percent(50));
+        let seen = loop {
+            match pool.dedup_prune() {
+                Some(seen) if seen.looked_at == seen.total / 2 => break seen,
+                _ => thread::yield_now(),
+            }
+        };
+        assert_eq!((seen.total, seen.pruned, seen.waiting), (200, 0, 0), "100 entries, looked at twice");
+        let second = spawn(Prune::OlderThanDays(0));
+        while pool.dedup_prune().is_none_or(|seen| seen.waiting == 0) {
+            thread::yield_now();
+        }
+        drop(held);
+        (first.join().unwrap(), second.join().unwrap())
+    });
+    assert_eq!(pruned, (50, 50));
+    assert_eq!(pool.dedup_prune(), None);
+    block_on(pool.close(PoolState::Exported)).unwrap();
+}
+
+/// Each dataset counts which of its blocks were new and which were there, and the pool what logs have.
+#[test]
+fn datasets_count_blocks_that_were_there_already() {
+    let disks = Disks::new(128 << 20);
+    block_on(async {
+        let pool = fast_pool(&disks).await;
+        let zpl = open(&pool, "tank").await;
+        let file = create(&zpl, "file").await;
+        let id = zpl.objset().id();
+        let counted = || {
+            let all = pool.view().dataset_stats().all();
+            let (_, stats) = all.into_iter().find(|(of, _)| *of == id).unwrap();
+            let bytes = stats.amplification();
+            (bytes.dedup_new, bytes.dedup_found, bytes.dedup_saved)
+        };
+        write(&zpl, file, 0, (0..20).chain(0..5)).await;
+        pool.sync().await.unwrap();
+        let (new, found, saved) = counted();
+        assert_eq!((new, found), (20, 5));
+        assert!(saved > 0 && saved <= 5 * BLOCK, "{saved}");
+        write(&zpl, file, 100, 10..30).await;
+        pool.sync().await.unwrap();
+        let (new, found, _) = counted();
+        assert_eq!((new, found), (30, 15));
+        assert_eq!(pool.dedup_counters().logged_entries, 30);
+        commit_groups(&pool).await;
+        let counters = pool.dedup_counters();
+        assert_eq!((counters.logged_entries, counters.flushing_entries), (0, 0));
+        drop(zpl);
+        committing(&pool, pool.close(PoolState::Exported)).await.unwrap();
+    });
+}

@@ -9,6 +9,7 @@ mod events;
 mod groups;
 mod hosts;
 mod logs;
+mod parts;
 mod reading;
 mod scans;
 mod space;
@@ -19,7 +20,7 @@ mod support;
 use engine::tunables;
 
 /// The files with tests of effects, from the workspace's root.
-const TESTS: [&str; 15] = [
+const TESTS: [&str; 16] = [
     "cenote/tests/commands/delegation.rs",
     "engine/src/dsl/edit/freeing.rs",
     "engine/src/tables/ddt/filter.rs",
@@ -31,6 +32,7 @@ const TESTS: [&str; 15] = [
     "engine/tests/tunables/groups.rs",
     "engine/tests/tunables/hosts.rs",
     "engine/tests/tunables/logs.rs",
+    "engine/tests/tunables/parts.rs",
     "engine/tests/tunables/reading.rs",
     "engine/tests/tunables/scans.rs",
     "engine/tests/tunables/space.rs",

@@ -232,7 +232,7 @@ impl Dedup {
             seen.push(Seen { copies: block.copies.max(1), psize: block.allocated });
         }
         let Some(mean) = bytes.checked_div(copies) else {
-            return Err(Error::Experiment("the pool has no data that could be deduplicated".into()));
+            return Err(Error::Model("the pool has no data that could be deduplicated".into()));
         };
         let seen: Vec<&Seen> = seen.iter().collect();
         Ok(Self::told_by(&seen, one_in, Size(mean), "what they were written with", cache))

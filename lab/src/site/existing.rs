@@ -68,9 +68,10 @@ const FACTS: Facts = Facts {
 /// The property that rewrites the volume.
 pub(crate) const BLOCK: &str = "volblocksize";
 /// Properties that take effect while clients use the volume.
-pub(crate) const LIVE: [&str; 6] = [BLOCK, "primarycache", "compression", "checksum", "sync", "logbias"];
+pub(crate) const LIVE: [&str; 7] =
+    [BLOCK, "primarycache", "compression", "checksum", "dedup", "sync", "logbias"];
 /// Those of them that only matter to what is written.
-const OF_WRITES: [&str; 4] = ["compression", "checksum", "sync", "logbias"];
+const OF_WRITES: [&str; 5] = ["compression", "checksum", "dedup", "sync", "logbias"];
 
 impl Site for Existing {
     fn facts(&self) -> &'static Facts {
@@ -225,8 +226,11 @@ mod tests {
         assert!(faults(&format!("{blocks}{READS}")).is_empty());
         let sync = factor("sync", "\"standard\", \"always\"");
         assert!(faults(&format!("{sync}{WRITES}")).is_empty());
+        let dedup = factor("dedup", "\"off\", \"on\", \"verify\"");
+        assert!(faults(&format!("{dedup}{WRITES}")).is_empty());
         for (rest, named) in [
             (format!("{sync}{READS}"), "'sync': its values would make no difference"),
+            (format!("{dedup}{READS}"), "'dedup': its values would make no difference"),
             (format!("{}{READS}", factor("copies", "\"1\", \"2\"")), "'copies': of a volume that holds data"),
             (format!("{}{READS}", factor("layout", "\"1\", \"mirror 2\"")), "no setting 'layout'"),
             (format!("{READS}[goal]\nmetric = \"cpu\"\n"), "serve others too"),

@@ -76,6 +76,9 @@ pub struct PoolStatus {
     /// when nothing is counted.
     #[serde(default)]
     pub counting: Option<Counting>,
+    /// How far a prune of the dedup tables is that is under way.
+    #[serde(default)]
+    pub pruning: Option<Pruning>,
     /// Volumes that get another block size, or did since the pool was opened.
     #[serde(default)]
     pub reshapes: Vec<Reshaping>,
@@ -97,6 +100,21 @@ pub struct Counting {
     pub waiting: u64,
 }
 
+/// How far it is with removing old entries of dedup tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Pruning {
+    /// When that was begun, in seconds since 1970.
+    pub start_time: u64,
+    /// Entries that are to be looked at; twice, where their ages must be known first.
+    pub to_look_at: u64,
+    /// How many of them were.
+    pub looked_at: u64,
+    /// Entries that were removed.
+    pub pruned: u64,
+    /// Prunes that come after it.
+    pub waiting: u64,
+}
+
 /// Statistics of the dedup tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Dedup {
@@ -106,6 +124,12 @@ pub struct Dedup {
     pub bytes_on_disk: u64,
     /// Their bytes in memory.
     pub bytes_in_core: u64,
+    /// Those of them that are in the logs, and not in the tables yet; 0 for a pool that is open read-only.
+    #[serde(default)]
+    pub logged_entries: u64,
+    /// Those of the logged entries that are being moved into the tables.
+    #[serde(default)]
+    pub flushing_entries: u64,
     /// By reference count, as a power of two: what the blocks hold once, and as often as they are referred
     /// to.
     pub histogram: Vec<DedupRow>,

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 use server::api::{
-    Dedup, DedupRow, PoolStatus, Progress, ReshapeState, Reshaping, ScanKind, Sweep, SweepState, VdevClass,
-    VdevNode,
+    Dedup, DedupRow, PoolStatus, Progress, Pruning, ReshapeState, Reshaping, ScanKind, Sweep, SweepState,
+    VdevClass, VdevNode,
 };
 
 use super::{Arguments, Shown, has_problem, is_scanning, sweep_of, total};
@@ -58,7 +58,7 @@ fn progress_word(state: Progress) -> &'static str {
     }
 }
 
-/// Scrub, removal, checkpoint, expansion, counting, copies of volumes.
+/// Scrub, removal, checkpoint, expansion, counting, prunes, copies of volumes.
 fn add_progress(pool: &PoolStatus, numbers: Numbers, item: &mut Object) {
     let exact = Numbers { literal: true, ..numbers };
     if let Some(scan) = &pool.health.scan {
@@ -147,10 +147,24 @@ fn add_progress(pool: &PoolStatus, numbers: Numbers, item: &mut Object) {
         object.insert("waiting".into(), numbers.count(counting.waiting));
         item.insert("counting_stats".into(), object.into());
     }
+    if let Some(pruning) = &pool.pruning {
+        item.insert("pruning_stats".into(), pruning_json(pruning, numbers).into());
+    }
     if !pool.reshapes.is_empty() {
         let reshapes = pool.reshapes.iter().map(|reshape| reshape_json(reshape, numbers));
         item.insert("reshape_stats".into(), reshapes.collect::<Vec<_>>().into());
     }
+}
+
+/// A prune of dedup tables.
+fn pruning_json(pruning: &Pruning, numbers: Numbers) -> Object {
+    let mut object = Object::new();
+    object.insert("start_time".into(), numbers.date(pruning.start_time));
+    object.insert("to_look_at".into(), numbers.count(pruning.to_look_at));
+    object.insert("looked_at".into(), numbers.count(pruning.looked_at));
+    object.insert("pruned".into(), numbers.count(pruning.pruned));
+    object.insert("waiting".into(), numbers.count(pruning.waiting));
+    object
 }
 
 /// A volume that gets another block size.

@@ -207,15 +207,7 @@ impl Shard {
         self.table.find(hash, |&index| self.nodes[index as usize].key == *key).copied()
     }
 
-    /// Whether a block is in memory. That is no use of it.
-    pub(super) fn has(&self, hash: u64, key: &Key) -> bool {
-        self.find(hash, key).is_some_and(|index| {
-            let index = index as usize;
-            self.nodes[index].plain.is_some() || self.rests[index].packed.is_some()
-        })
-    }
-
-    /// The memory that a block takes; 0 if it is not there.
+    /// The memory that a block takes; 0 if it is not there. That is no use of it.
     pub(super) fn bytes_of_block(&self, hash: u64, key: &Key) -> usize {
         let Some(index) = self.find(hash, key) else { return 0 };
         let (node, rest) = (&self.nodes[index as usize], &self.rests[index as usize]);

@@ -388,7 +388,7 @@ impl LiveObject {
     }
 
     /// Whether a tree is still that of the last sync.
-    fn is_current(&self, tree: &Arc<Tree>) -> bool {
+    pub(super) fn is_current(&self, tree: &Arc<Tree>) -> bool {
         Arc::ptr_eq(tree, &self.core.lock().tree)
     }
 

@@ -9,7 +9,8 @@
 //! more, the next group follows at once: groups stay short, and what waits for one does not wait for all.
 //!
 //! # Deduplicated blocks of files
-//! A file's blocks are freed with the group that removes the file, or cuts or overwrites it. Of deduplicated
+//! A file's blocks are freed with the group that removes the file, or cuts or overwrites it; those of a large
+//! one part by part ([`crate::dmu::LiveObject`], `parts`). Of deduplicated
 //! blocks a group frees the first [`FREED_AT_ONCE`] like this; the others go into the pool's list, as if
 //! they were those of a destroyed dataset ([`free_or_list`]), and are freed from there at this pace. In the
 //! list they are references like any others: entries count them until they are freed. The list takes space:
@@ -19,8 +20,7 @@
 //! next import or `zpool clear`.
 //!
 //! Source of the facts: OpenZFS 2.4 `dsl_scan.c` (`dsl_process_async_destroys`,
-//! `dsl_scan_async_block_should_pause`). That files' blocks go through the list is our own; OpenZFS instead
-//! divides the removal of a file over groups (`dmu_free_long_range`).
+//! `dsl_scan_async_block_should_pause`). That files' blocks go through the list is our own.
 
 use std::time::{Duration, Instant};
 

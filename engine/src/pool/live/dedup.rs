@@ -1,6 +1,7 @@
 //! What is asked of the dedup tables of a pool from outside: pruning, reading them ahead, how look-ups end.
 
 mod filter;
+mod prune;
 
 use std::sync::Arc;
 
@@ -9,12 +10,14 @@ use ondisk::brt::{self, BrtVdevPhys};
 use ondisk::pool_directory::DIRECTORY_OBJECT;
 use ondisk::{ObjectId, VdevId};
 
+use super::LivePool;
 use super::parts::Part;
-use super::{LivePool, Syncing};
 use crate::dmu::{Object, zap};
 use crate::error::{Error, Result};
-use crate::tables::ddt::Pruning;
 use crate::tables::ddt::stored::{mos_of, stored_tables};
+
+pub use prune::DedupPruneStatus;
+pub(super) use prune::Prunes;
 
 pub use crate::tables::ddt::{DedupCounters, Prune};
 
@@ -32,27 +35,6 @@ impl Part for Filters {
 }
 
 impl LivePool {
-    /// Removes entries of old blocks with one reference from the dedup tables, some in each group. Gives
-    /// their number. When its future is dropped, what was removed until then stays so.
-    ///
-    /// # Errors
-    /// A table cannot be read; or the pool commits nothing any more.
-    pub async fn prune_dedup(self: &Arc<Self>, prune: Prune) -> Result<u64> {
-        let mut pruning = Pruning::begin(prune, &self.view(), self.env.now().as_secs()).await?;
-        loop {
-            let step = move |s: Syncing| async move {
-                let mut pruning = pruning;
-                let has_more = s.pool.dsl.tables().ddt().prune_some(&s, &mut pruning).await;
-                Ok((s.or_stop(has_more)?, pruning))
-            };
-            let has_more;
-            (has_more, pruning) = self.change(step).await?;
-            if !has_more {
-                return Ok(pruning.pruned);
-            }
-        }
-    }
-
     /// Reads the ZAPs of all dedup tables into the ARC, as far as they fit there. Gives their bytes.
     ///
     /// # Errors

@@ -5,11 +5,12 @@
 //! |---|---|---|
 //! | [`super::sweep`] | a leaf: initialize or trim its free space | the ZAP of the leaf |
 //! | [`super::scan`] | the pool: scrub or resilver its blocks | the MOS ([`super::scan`]) |
-//! | [`super::dedup`] | the pool: fill a filter of its dedup tables | nothing |
+//! | [`super::dedup`] | the pool: fill a filter of its dedup tables, or remove old entries of them | nothing |
 //! | [`super::error_scrub`] | the pool: look again at the blocks of the error log | the MOS |
 //! | [`super::resilver`] | the pool: look whether a resilver is needed | nothing |
 //! | [`super::detach`] | the pool: detach devices whose work is done | nothing |
 //! | [`super::reshape`] | the copy of a volume that gets another block size: copy it | a property of the copy |
+//! | [`super::free_files`] | a filesystem: free large files without a name | nothing: the filesystem's unlinked set |
 //! | [`super::quota_upgrade`] | a filesystem: count its files for quotas | nothing: the filesystem itself says what it lacks |
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -26,8 +26,8 @@ use futures_util::future::{BoxFuture, ready};
 use ondisk::{Guid, ObjsetId};
 
 use super::{
-    LivePool, Sweep, Syncing, autotrim, checkpoint, dedup, detach, devices, errlog, error_scrub, grow, l2arc,
-    multihost, quota_upgrade, repair, reshape, resilver, scan, sweep,
+    LivePool, Sweep, Syncing, autotrim, checkpoint, dedup, detach, devices, errlog, error_scrub, free_files,
+    grow, l2arc, multihost, quota_upgrade, repair, reshape, resilver, scan, sweep,
 };
 use crate::dsl::Dsl;
 use crate::error::Result;
@@ -184,6 +184,9 @@ parts! {
     quota_upgrade: quota_upgrade::QuotaUpgrades,
         /// Counting the files of a filesystem.
         QuotaUpgrade(filesystem: ObjsetId) => ("quota_upgrade", filesystem.get());
+    free_files: free_files::FreedFiles,
+        /// Freeing large files of a filesystem that have no name.
+        FreeFiles(filesystem: ObjsetId) => ("free_files", filesystem.get());
     reshape: reshape::Reshapes,
         /// Copying a volume, to this one, whose blocks have another size.
         Reshape(copy: ObjsetId) => ("reshape", copy.get());
@@ -196,6 +199,9 @@ parts! {
     dedup: dedup::Filters,
         /// Filling a filter of the dedup tables.
         DedupFilter => ("dedup_filter", 0);
+    prunes: dedup::Prunes,
+        /// Removing old entries of dedup tables: the prune with this number.
+        DedupPrune(_number: u64) => ("dedup_prune", 0);
     checkpoint: checkpoint::Checkpoint;
     errlog: errlog::ErrorLog;
     autotrim: autotrim::Autotrim;

@@ -18,7 +18,6 @@ use crate::error::{Error, Result};
 use crate::pool::status::{SUSPENDED, state_of};
 use crate::properties::set::Value;
 use crate::properties::{Kind, Shown, Source, Style, index, is_user};
-use crate::tables::ddt::stored::{mos_of, stored_tables};
 
 /// What pool properties depend on that is no part of the pool.
 #[derive(Debug, Clone, Copy)]
@@ -52,19 +51,10 @@ impl PoolProperties {
         Ok(set)
     }
 
-    /// Adds `dedupcached`, the bytes of dedup tables that the ARC has. That takes a look at the ARC for each
-    /// block of them.
+    /// Adds `dedupcached`, the bytes of the ARC that dedup tables and their logs take. That takes a look at
+    /// the ARC for each block of them.
     pub async fn add_cached_tables(&mut self, dsl: &Dsl) -> Result<()> {
-        let pool = dsl.pool();
-        let mut bytes = 0u64;
-        for (_, zap) in stored_tables(&mos_of(pool).await?).await?.into_iter().flat_map(|table| table.zaps) {
-            for id in 0..zap.end().div_ceil(zap.block_size().max(1)) {
-                if zap.blkptr(0, id).await?.is_some_and(|bp| pool.store().is_in_memory(&bp)) {
-                    bytes = bytes.saturating_add(zap.block_size());
-                }
-            }
-        }
-        self.number(PoolProp::Dedupcached, bytes);
+        self.number(PoolProp::Dedupcached, dsl.dedup_cached_bytes().await?);
         Ok(())
     }
 

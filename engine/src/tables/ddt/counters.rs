@@ -17,6 +17,10 @@ pub struct DedupCounters {
     pub has_filter: bool,
     /// Bytes of memory of filters.
     pub filter_bytes: u64,
+    /// Entries in the logs.
+    pub logged_entries: u64,
+    /// Those of them that are being moved into the ZAPs.
+    pub flushing_entries: u64,
 }
 
 #[derive(Debug, Default)]
@@ -34,14 +38,13 @@ impl Counters {
         self.not_found.fetch_add(keys.len() as u64 - found, Ordering::Relaxed);
     }
 
-    /// As of now, beside what the filters say.
-    pub(super) fn get(&self, has_filter: bool, filter_bytes: u64) -> DedupCounters {
+    /// As of now, without what filters and logs say.
+    pub(super) fn get(&self) -> DedupCounters {
         DedupCounters {
             surely_new: self.surely_new.load(Ordering::Relaxed),
             found: self.found.load(Ordering::Relaxed),
             not_found: self.not_found.load(Ordering::Relaxed),
-            has_filter,
-            filter_bytes,
+            ..DedupCounters::default()
         }
     }
 }

@@ -241,6 +241,11 @@ impl Log {
         self.active.entries.len() + self.flushing.entries.len()
     }
 
+    /// The number of entries in the log that is being flushed.
+    pub(super) fn flushing_len(&self) -> usize {
+        self.flushing.entries.len()
+    }
+
     /// The words of the keys of all entries.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Words> {
         self.active.entries.iter().chain(self.flushing.entries.iter()).map(|(words, _)| words)

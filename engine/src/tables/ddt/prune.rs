@@ -20,7 +20,8 @@ use std::sync::Arc;
 use ondisk::ddt::{DdtClass, DdtKey, DdtPhys, PhysForm};
 
 use super::Ddt;
-use super::stored::{Place, mos_of};
+use super::stored::{Part, Place, mos_of};
+use super::table::Table;
 use crate::Pool;
 use crate::error::Result;
 use crate::mos::MosTask;
@@ -42,16 +43,23 @@ pub enum Prune {
     Percent(u64),
 }
 
-/// A prune that is under way.
+/// A prune that is under way. One of the oldest part goes through all entries twice: first to learn how old
+/// they are.
 #[derive(Debug)]
 pub(crate) struct Pruning {
     place: Place,
+    /// How old entries are, as long as that is learnt, and which part of them is to go.
+    ages: Option<(Times, u64)>,
     /// Entries go that are no younger than this, in seconds since 1970.
     until: u64,
     /// No more go than these.
     left: u64,
     /// Those that went.
     pub pruned: u64,
+    /// Entries that were looked at.
+    pub looked_at: u64,
+    /// About as many are looked at in all.
+    pub total: u64,
 }
 
 /// When entries entered their class, with a number for each time. Times that are near each other become one
@@ -95,49 +103,80 @@ fn since(phys: &DdtPhys) -> Option<u64> {
 }
 
 impl Pruning {
-    /// A prune of a pool, as of this state and time in seconds since 1970.
-    pub(crate) async fn begin(prune: Prune, view: &Arc<Pool>, now: u64) -> Result<Self> {
-        let (until, left) = match prune {
-            Prune::OlderThanDays(days) => (now.saturating_sub(days.saturating_mul(SECONDS_OF_DAY)), u64::MAX),
-            Prune::Percent(percent) => {
-                let times = times(view).await?;
-                let wanted = u128::from(times.total) * u128::from(percent.min(100)) / 100;
-                let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
-                (times.until(wanted), wanted)
-            }
+    /// A prune of tables with about so many entries that may go, as of this time in seconds since 1970.
+    pub(crate) fn begin(prune: Prune, now: u64, entries: u64) -> Self {
+        let begun = Self {
+            place: Place::default(),
+            ages: None,
+            until: 0,
+            left: u64::MAX,
+            pruned: 0,
+            looked_at: 0,
+            total: entries,
         };
-        Ok(Self { place: Place::default(), until, left, pruned: 0 })
+        match prune {
+            Prune::OlderThanDays(days) => {
+                Self { until: now.saturating_sub(days.saturating_mul(SECONDS_OF_DAY)), ..begun }
+            }
+            Prune::Percent(percent) => Self {
+                ages: Some((Times::default(), percent.min(100))),
+                total: entries.saturating_mul(2),
+                ..begun
+            },
+        }
     }
-}
 
-async fn times(view: &Arc<Pool>) -> Result<Times> {
-    let mos = mos_of(view).await?;
-    let (mut times, mut place) = (Times::default(), Place::default());
-    while let Some(part) = place.part(&mos).await? {
-        if part.class != DdtClass::Unique || part.form != PhysForm::Flat {
-            place = part.after();
-            continue;
+    /// Goes on with learning how old entries are, as of this state. False when that is known.
+    pub(crate) async fn learn_some(&mut self, view: &Arc<Pool>) -> Result<bool> {
+        let Some((times, percent)) = &mut self.ages else { return Ok(false) };
+        let Some(part) = self.place.part(&mos_of(view).await?).await? else {
+            let wanted = u128::from(times.total) * u128::from(*percent) / 100;
+            self.left = u64::try_from(wanted).unwrap_or(u64::MAX);
+            self.until = times.until(self.left);
+            (self.ages, self.place) = (None, Place::default());
+            return Ok(false);
+        };
+        if !has_candidates(&part) {
+            self.place = part.after();
+            return Ok(true);
         }
         let (entries, next) = part.entries(KEYS).await?;
         entries.iter().filter_map(|(_, phys)| since(phys)).for_each(|seconds| times.add(seconds));
-        place = next;
+        self.place = next;
+        self.looked_at += entries.len() as u64;
+        Ok(true)
     }
-    Ok(times)
+
+    /// Whether it is not known yet which entries are to go.
+    pub(crate) fn is_learning(&self) -> bool {
+        self.ages.is_some()
+    }
+}
+
+/// Whether entries of this ZAP may go.
+fn has_candidates(part: &Part) -> bool {
+    part.class == DdtClass::Unique && part.form == PhysForm::Flat
 }
 
 impl Ddt {
+    /// About as many entries as a prune looks at, once.
+    pub(crate) fn prunable(&self) -> u64 {
+        self.tables().values().map(Table::prunable).fold(0, u64::saturating_add)
+    }
+
     /// Goes on with a prune. False when it is over.
     pub(crate) async fn prune_some(&self, m: &MosTask, pruning: &mut Pruning) -> Result<bool> {
         if pruning.left == 0 {
             return Ok(false);
         }
         let Some(part) = pruning.place.part(&m.mos().view()).await? else { return Ok(false) };
-        if part.class != DdtClass::Unique || part.form != PhysForm::Flat {
+        if !has_candidates(&part) {
             pruning.place = part.after();
             return Ok(true);
         }
         let (entries, next) = part.entries(AT_ONCE).await?;
         pruning.place = next;
+        pruning.looked_at += entries.len() as u64;
         let raw = part.checksum.raw();
         // Only the sync looks at tables, and this is the sync.
         let Some(mut table) = self.tables().remove(&raw) else { return Ok(true) };

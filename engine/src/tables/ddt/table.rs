@@ -255,6 +255,18 @@ impl Table {
         stored.fold(logged, u64::saturating_add)
     }
 
+    /// The entries in its logs, and those in the one that is being flushed. None without logs.
+    pub(super) fn logged(&self) -> Option<(u64, u64)> {
+        self.log.as_ref().map(|log| (log.len() as u64, log.flushing_len() as u64))
+    }
+
+    /// As many stored entries as may be pruned.
+    pub(super) fn prunable(&self) -> u64 {
+        let unique = self.classes.get(DdtClass::Unique as usize).and_then(Option::as_ref);
+        let unique = unique.filter(|_| self.may_be_pruned());
+        unique.map_or(0, |class| class.histogram.total().blocks)
+    }
+
     /// Where entries are looked up that are not in memory.
     pub(super) fn zaps(&self) -> Zaps {
         let zaps = self.classes.each_ref().map(|class| class.as_ref().map(|class| class.zap));

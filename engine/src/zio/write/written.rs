@@ -53,21 +53,29 @@ impl Written {
         }
     }
 
-    /// Counts a block of a dataset, with the pointer that it got on these vdevs if it was stored.
+    /// Counts a block of a dataset, with the pointer that it got on these vdevs, and whether it was stored.
     pub(super) fn count(
         &self,
         request: &WriteRequest,
-        stored: Option<&Blkptr>,
+        (pointer, is_stored): (&Blkptr, bool),
         vdevs: &VdevTree,
         dataset: &DatasetStats,
     ) {
         let logical = request.data.len() as u64;
-        let bytes = stored.map_or(Layer { logical, ..Layer::default() }, |bp| Layer {
-            logical,
-            physical: bp.psize().get(),
-            allocated: bp.asize().get(),
-            devices: device_bytes(bp, vdevs),
-        });
+        let bytes = match is_stored {
+            false => Layer { logical, ..Layer::default() },
+            true => Layer {
+                logical,
+                physical: pointer.psize().get(),
+                allocated: pointer.asize().get(),
+                devices: device_bytes(pointer, vdevs),
+            },
+        };
+        match (pointer.is_dedup(), is_stored) {
+            (false, _) => {}
+            (true, true) => dataset.count_dedup_new(),
+            (true, false) => dataset.count_dedup_found(pointer.psize().get()),
+        }
         let is_data = is_data(request);
         if is_data { &self.data } else { &self.metadata }.add(bytes);
         dataset.count_block(is_data, bytes);

@@ -83,6 +83,7 @@ impl LiveZpl {
 
     pub(super) async fn punch_range(&self, file: ObjectId, offset: u64, length: u64) -> Result<()> {
         let end = offset.saturating_add(length);
+        self.punch_parts(file, offset..end).await?;
         let _content = self.locks.content(file, offset..end, Access::Alone).await;
         let _locked = self.locks.lock(&[file]).await;
         let node = self.content(file).await?;

@@ -116,6 +116,9 @@ impl LiveZpl {
     }
 
     pub(super) async fn change_attributes(&self, file: ObjectId, set: &SetAttributes) -> Result<()> {
+        if let Some(size) = set.size {
+            self.prepare_resize(file, size, set).await?;
+        }
         let _content = match set.size {
             Some(_) => Some(self.locks.whole(file).await),
             None => None,
@@ -181,6 +184,19 @@ impl LiveZpl {
         }
         self.update(&node.object, &tx, values).await?;
         self.give_xattrs(&node, &tx, &set).await
+    }
+
+    /// Makes most of what a large file loses a hole, if the file may be changed so.
+    async fn prepare_resize(&self, file: ObjectId, size: u64, set: &SetAttributes) -> Result<()> {
+        let node = self.node(file).await?;
+        if !node.object.has_parts() {
+            return Ok(());
+        }
+        node.require_settable(set)?;
+        self.require_content(&node)?;
+        self.require_owners(&node, set).await?;
+        self.range(file, size, 0)?;
+        self.punch_parts(file, size..u64::MAX).await
     }
 
     /// The NFSv4 ACL that goes with another mode or owner.

@@ -181,11 +181,40 @@ impl LiveZpl {
 
     /// Makes a regular file shorter, or longer with a hole.
     pub async fn truncate(&self, file: ObjectId, size: u64) -> Result<()> {
-        let truncated = {
+        let truncated = async {
+            self.range(file, size, 0)?;
+            self.punch_parts(file, size..u64::MAX).await?;
             let _content = self.locks.whole(file).await;
             self.truncate_locked(file, size).await
         };
+        let truncated = truncated.await;
         self.settled(truncated).await
+    }
+
+    /// Must be called before a range of a regular file is made a hole, or cut off: all of it that would be
+    /// too much for a group becomes a hole, part by part from the end. The caller makes all of the range a
+    /// hole again, and logs that: what was written meanwhile was written before.
+    pub(super) async fn punch_parts(&self, file: ObjectId, range: Range<u64>) -> Result<()> {
+        let mut range = range;
+        loop {
+            let node = self.content(file).await?;
+            if !node.object.has_parts() {
+                return Ok(());
+            }
+            let (at, blocks) = node.object.last_part(&range).await?;
+            self.txgs.wait_to_free(blocks).await?;
+            if at <= range.start {
+                return Ok(());
+            }
+            let _content = self.locks.content(file, at..range.end.min(CONTENT_END), Access::Alone).await;
+            let _locked = self.locks.lock(&[file]).await;
+            let node = self.content(file).await?;
+            node.require_resizable()?;
+            node.object.prepare_punch(at..range.end).await?;
+            let tx = self.begin_cutting(&node, &[range.end]).await?;
+            node.object.punch(&tx, at, range.end - at).await?;
+            range.end = at;
+        }
     }
 
     /// The same for a file with all of its content locked.

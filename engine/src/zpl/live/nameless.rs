@@ -10,10 +10,18 @@
 //! file opened with `O_PATH`, a file that is about to be opened. Any file that loses its last name is known
 //! at that moment. So after [`LiveZpl::remember_unlinked`] it stays until [`LiveZpl::forget`].
 //!
+//! # Large files
+//! A file with more than `zfs_delete_blocks` blocks goes into the unlinked set too, and is freed in parts
+//! ([`LiveObject::last_part`]) by a job of the pool: its blocks from the end, then the file itself. What is
+//! not freed when the filesystem is closed, or after a crash, is freed when it is opened again.
+//!
 //! Source: behaviour of OpenZFS 2.3 `zfs_dir.c`, `zfs_vnops_os.c` (`zfs_tmpfile`, `zfs_link`).
 
 use std::collections::BTreeSet;
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
+
+use device::IgnorePoison;
 
 use ondisk::ObjectId;
 use ondisk::accounting::Counted;
@@ -26,6 +34,7 @@ use super::{LiveZpl, errno};
 use crate::dmu::Dirtied;
 use crate::dmu::zap::Zap;
 use crate::error::{Error, Result};
+use crate::patience;
 use crate::txg::Tx;
 use crate::zpl::Time;
 
@@ -105,6 +114,10 @@ impl LiveZpl {
         if node.has_name()? {
             return Ok(());
         }
+        if node.object.has_parts() {
+            self.free_later(file);
+            return Ok(());
+        }
         self.prepare_to_lose_name(&node).await?;
         let tx = self.begin_freeing().await?;
         self.free_file(&node, &tx).await?;
@@ -170,16 +183,87 @@ impl LiveZpl {
         let tx = self.begin_freeing().await?;
         let freed = async {
             let node = match self.node(file).await {
-                Err(Error::NotFound(_)) => return Ok(()),
+                Err(Error::NotFound(_)) => return Ok(true),
                 node => node?,
             };
-            if node.has_name()? { Ok(()) } else { self.free_file(&node, &tx).await }
+            match node.has_name()? {
+                true => Ok(true),
+                false if node.object.has_parts() => Ok(false),
+                false => self.free_file(&node, &tx).await.map(|()| true),
+            }
         };
         match freed.await {
-            Ok(()) => self.objset.take_from_set(&tx, self.unlinked_set, file.0),
+            Ok(false) => self.free_later(file),
+            Ok(true) => self.objset.take_from_set(&tx, self.unlinked_set, file.0),
             Err(error) => self.left_unlinked(file, &error),
         }
         Ok(())
+    }
+
+    fn large(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.large.lock().ignore_poison()
+    }
+
+    /// A large file of the unlinked set is freed in parts, from the next commit on.
+    pub(super) fn free_later(&self, file: ObjectId) {
+        self.large().insert(file.0);
+        self.txgs.want_in_time();
+    }
+
+    /// Whether large files without a name are to be freed ([`LiveZpl::free_part`]).
+    pub(crate) fn has_large_nameless(&self) -> bool {
+        !self.large().is_empty()
+    }
+
+    /// Frees the next part of a large file without a name. Gives how many blocks that were; `None` when there
+    /// is no such file.
+    ///
+    /// # Errors
+    /// The pool commits nothing any more. What is wrong with the file itself is only logged.
+    pub(crate) async fn free_part(&self) -> Result<Option<u64>> {
+        let Some(file) = self.large().first().copied().map(ObjectId) else { return Ok(None) };
+        match self.free_part_of(file).await {
+            Ok((blocks, true)) => return Ok(Some(blocks)),
+            Ok((blocks, false)) => {
+                self.large().remove(&file.0);
+                return Ok(Some(blocks));
+            }
+            Err(error) => {
+                self.large().remove(&file.0);
+                self.left_unlinked(file, &error);
+                self.txgs.stopped().map_or(Ok(Some(0)), Err)
+            }
+        }
+    }
+
+    /// Frees the last part of a large file, unless it has a name or a user. How many blocks that were, and
+    /// whether there is more.
+    async fn free_part_of(&self, file: ObjectId) -> Result<(u64, bool)> {
+        let is_gone = |error: &Error| matches!(error, Error::NotFound(_));
+        let object = match self.objset.object(file).await {
+            Err(error) if is_gone(&error) => return Ok((0, false)),
+            object => object?,
+        };
+        let (at, blocks) = patience::failing(object.last_part(&(0..u64::MAX))).await?;
+        self.txgs.wait_to_free(blocks).await?;
+        let _locked = self.locks.lock(&[file]).await;
+        let node = match self.node(file).await {
+            Err(error) if is_gone(&error) => return Ok((0, false)),
+            node => node?,
+        };
+        if node.has_name()? || self.opened().contains_key(&file.0) {
+            return Ok((0, false));
+        }
+        if at > 0 {
+            patience::failing(object.prepare_punch(at..u64::MAX)).await?;
+            let tx = self.begin_freeing().await?;
+            object.punch(&tx, at, u64::MAX - at).await?;
+            return Ok((blocks, true));
+        }
+        let tx = self.begin_freeing().await?;
+        self.free_file(&node, &tx).await?;
+        self.objset.take_from_set(&tx, self.unlinked_set, file.0);
+        Ok((blocks, false))
     }
 
     /// A file without a name could not be freed: it is tried again when the filesystem is opened.

@@ -1,4 +1,5 @@
-//! Removing names. Freeing a file without names costs the same whatever its size.
+//! Removing names. A file without names is freed at once, whatever its size, unless it has so many blocks
+//! that it is freed in parts ([`super::nameless`]).
 
 use std::sync::Arc;
 
@@ -71,7 +72,8 @@ impl LiveZpl {
     /// large file without a group. [`LiveZpl::free_file`] reports its errors.
     pub(super) async fn prepare_to_lose_name(&self, node: &Node) -> Result<()> {
         const LEVELS_OF_LARGE: u8 = 3;
-        if node.object.dnode().levels >= LEVELS_OF_LARGE && node.number(Attr::Links)? <= 1 {
+        let is_large = node.object.dnode().levels >= LEVELS_OF_LARGE && !node.object.has_parts();
+        if is_large && node.number(Attr::Links)? <= 1 {
             let _ = node.object.prepare_free().await;
         }
         Ok(())
@@ -83,7 +85,11 @@ impl LiveZpl {
         let left = if node.is_directory() { 0 } else { links.saturating_sub(1) };
         if left == 0 {
             self.objset.stats().count_unlink();
-            if !self.stays(node.id()) {
+            if self.stays(node.id()) {
+                // Its last user frees it.
+            } else if node.object.has_parts() {
+                self.free_later(node.id());
+            } else {
                 match self.free_file(node, tx).await {
                     Ok(()) => return Ok(true),
                     Err(error) => self.left_unlinked(node.id(), &error),

@@ -113,6 +113,7 @@ impl LiveZpl {
                 self.write_logged(*object, *offset, *length, &[], applied).await
             }
             Record::Truncate { object, offset, length: 0 } => {
+                self.punch_parts(*object, *offset..u64::MAX).await?;
                 let _content = self.locks.whole(*object).await;
                 self.truncate_locked(*object, *offset).await
             }

@@ -105,6 +105,7 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
                 dedup: None,
                 sweeps: Vec::new(),
                 counting: None,
+                pruning: None,
                 reshapes: open.reshapes(),
             });
         }
@@ -139,9 +140,10 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
         health,
         error_files,
         damaged,
-        dedup: if request.dedup { Some(dedup(&dsl).await?) } else { None },
+        dedup: if request.dedup { Some(dedup(open, &dsl).await?) } else { None },
         sweeps: sweeps(open, &dsl).await?,
         counting: counting(open, &dsl).await,
+        pruning: pruning(open),
         reshapes: open.reshapes(),
     })
 }
@@ -176,6 +178,17 @@ async fn counting(open: &OpenPool, dsl: &Dsl) -> Option<api::Counting> {
     })
 }
 
+fn pruning(open: &OpenPool) -> Option<api::Pruning> {
+    let status = open.live()?.dedup_prune()?;
+    Some(api::Pruning {
+        start_time: status.start_time,
+        to_look_at: status.total,
+        looked_at: status.looked_at,
+        pruned: status.pruned,
+        waiting: status.waiting as u64,
+    })
+}
+
 async fn sweeps(open: &OpenPool, dsl: &Dsl) -> engine::Result<Vec<api::Sweeping>> {
     let known = match open.live() {
         Some(live) => live.sweeps(),
@@ -201,7 +214,8 @@ async fn sweeps(open: &OpenPool, dsl: &Dsl) -> engine::Result<Vec<api::Sweeping>
 }
 
 /// Statistics of the dedup tables.
-async fn dedup(dsl: &Dsl) -> engine::Result<Dedup> {
+async fn dedup(open: &OpenPool, dsl: &Dsl) -> engine::Result<Dedup> {
+    let live = open.live().map(|live| live.dedup_counters()).unwrap_or_default();
     let dedup = &dsl.pool_space().await?.dedup;
     let rows = (0..).zip(&dedup.by_references).filter(|(_, blocks)| blocks.blocks > 0);
     let rows = rows.map(|(log2_references, blocks)| DedupRow {
@@ -219,6 +233,8 @@ async fn dedup(dsl: &Dsl) -> engine::Result<Dedup> {
         entries: dedup.entries,
         bytes_on_disk: dedup.table_bytes,
         bytes_in_core: dedup.memory_bytes,
+        logged_entries: live.logged_entries,
+        flushing_entries: live.flushing_entries,
         histogram: rows.collect(),
     })
 }

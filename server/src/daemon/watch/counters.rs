@@ -232,10 +232,17 @@ async fn of_dedup_tables(pool: &OpenPool) -> Option<DdtStats> {
     if dedup.entries == 0 && dedup.table_bytes == 0 {
         return None;
     }
+    let live = pool.live().map(|live| live.dedup_counters()).unwrap_or_default();
     Some(DdtStats {
         entries: dedup.entries,
         table_bytes: dedup.table_bytes,
         memory_bytes: dedup.memory_bytes,
+        logged_entries: live.logged_entries,
+        flushing_entries: live.flushing_entries,
+        filter_bytes: live.filter_bytes,
+        surely_new: live.surely_new,
+        found: live.found,
+        not_found: live.not_found,
         cached_bytes: dsl.dedup_cached_bytes().await.ok()?,
         stored_blocks: total.blocks,
         stored_bytes: total.dsize,

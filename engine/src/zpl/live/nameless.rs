@@ -223,10 +223,10 @@ impl LiveZpl {
     pub(crate) async fn free_part(&self) -> Result<Option<u64>> {
         let Some(file) = self.large().first().copied().map(ObjectId) else { return Ok(None) };
         match self.free_part_of(file).await {
-            Ok((blocks, true)) => return Ok(Some(blocks)),
+            Ok((blocks, true)) => Ok(Some(blocks)),
             Ok((blocks, false)) => {
                 self.large().remove(&file.0);
-                return Ok(Some(blocks));
+                Ok(Some(blocks))
             }
             Err(error) => {
                 self.large().remove(&file.0);

@@ -151,7 +151,7 @@ mod tests {
             ("sync", 5, 160),
             ("optane-log", 5, 45),
             ("l2arc-slog", 3, 54),
-            ("arc-size", 5, 80),
+            ("arc-size", 3, 48),
             ("nas-1gbe", 5, 60),
             ("striped-mirrors", 5, 60),
             ("home-nas", 5, 60),

@@ -70,7 +70,7 @@ impl Pieces {
     }
 
     /// Whether the blocks are copied, so that their pointers say nothing of what the other object has.
-    pub fn are_copied(&self) -> bool {
+    pub(crate) fn are_copied(&self) -> bool {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Data(_, pointer) if !pointer.is_embedded()))
     }
 }
@@ -132,7 +132,7 @@ impl LiveObject {
     ///
     /// # Errors
     /// A piece has another size than the blocks of this object.
-    pub async fn put_pieces(&self, tx: &Tx, offset: u64, pieces: &Pieces) -> Result<()> {
+    pub(crate) async fn put_pieces(&self, tx: &Tx, offset: u64, pieces: &Pieces) -> Result<()> {
         pieces.holding.is_used_by(tx);
         let block_size = self.block_size();
         for (id, piece) in (offset / block_size..).zip(&pieces.pieces) {

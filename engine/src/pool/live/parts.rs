@@ -132,7 +132,7 @@ macro_rules! parts {
             }
 
             /// What belongs to jobs, by the parts that have these.
-            pub fn by_part<T: Copy>(
+            pub(super) fn by_part<T: Copy>(
                 &self,
                 of_jobs: &[T],
                 key: impl Fn(&T) -> JobKey,

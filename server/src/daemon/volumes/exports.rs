@@ -149,14 +149,12 @@ impl OpenPool {
     /// Looks for the volumes that can be read, each followed by its snapshots. Keeps those that were found
     /// before an error.
     pub(in crate::daemon) async fn find_volumes(&self) -> engine::Result<()> {
-        self.begin_volumes();
+        let begun = self.begin_volumes();
         let mut volumes = Vec::new();
         let result = self.add_volumes(&mut volumes).await;
         *self.volumes.write().ignore_poison() = Arc::new(volumes.into());
         self.volume_changes.announce();
-        if result.is_err() {
-            self.volumes_failed();
-        }
+        self.end_volumes(begun, result.is_err());
         result
     }
 

@@ -53,10 +53,9 @@ const MAX_BATCH: usize = 256;
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Followed {
     behind: Mutex<Behind>,
-    /// How often devices came to be out of line.
-    devices_old: AtomicU64,
-    /// How often that was when they were brought in line.
-    devices_settled: AtomicU64,
+    volumes: Lag,
+    devices: Lag,
+    config: Lag,
     settling: tokio::sync::Mutex<()>,
 }
 
@@ -64,21 +63,48 @@ pub(in crate::daemon) struct Followed {
 struct Behind {
     /// The last change that was looked at.
     last: u64,
-    volumes: bool,
     /// The list of volumes is not complete. What is wrong is looked at again by the next action, and not by
     /// the thread of the agents again and again.
     are_volumes_missing: bool,
-    config: bool,
+}
+
+/// Whether one follower is out of line. It is so until it was brought in line, and not only until
+/// that began: an action that is answered meanwhile would show what was before.
+#[derive(Debug, Default)]
+struct Lag {
+    /// How often it came to be out of line.
+    noted: AtomicU64,
+    /// How often that was when it was last brought in line.
+    settled: AtomicU64,
+}
+
+/// What was noted before a follower is brought in line.
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub(in crate::daemon) struct Noted(u64);
+
+impl Lag {
+    fn note(&self) {
+        self.noted.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn begin(&self) -> Noted {
+        Noted(self.noted.load(Ordering::SeqCst))
+    }
+
+    fn settle(&self, noted: Noted) {
+        self.settled.fetch_max(noted.0, Ordering::SeqCst);
+    }
+
+    fn is_behind(&self) -> bool {
+        self.noted.load(Ordering::SeqCst) != self.settled.load(Ordering::SeqCst)
+    }
 }
 
 impl Followed {
     /// Block devices may be out of line with the volumes.
     pub(in crate::daemon) fn note_devices(&self) {
-        self.devices_old.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn are_devices_old(&self) -> bool {
-        self.devices_old.load(Ordering::SeqCst) != self.devices_settled.load(Ordering::SeqCst)
+        self.devices.note();
     }
 }
 
@@ -96,43 +122,41 @@ impl OpenPool {
         loop {
             let batch = feed.after(behind.last, MAX_BATCH);
             if batch.missed {
-                (behind.volumes, behind.config) = (true, true);
-                self.followed.note_devices();
+                [&self.followed.volumes, &self.followed.devices, &self.followed.config].map(Lag::note);
                 behind.last = feed.last().max(behind.last);
             }
             let Some((last, _)) = batch.changes.last() else { return };
             behind.last = *last;
             for (_, change) in batch.changes.iter().filter(|(_, change)| change.pool == self.name()) {
-                behind.volumes |= concerns_volumes(change, &volumes);
-                behind.config |= change.what == What::Configured;
-                if concerns_devices(change) {
-                    self.followed.note_devices();
-                }
+                let concerned = [
+                    (&self.followed.volumes, concerns_volumes(change, &volumes)),
+                    (&self.followed.devices, concerns_devices(change)),
+                    (&self.followed.config, change.what == What::Configured),
+                ];
+                concerned.iter().filter(|(_, is_concerned)| *is_concerned).for_each(|(lag, _)| lag.note());
             }
         }
     }
 
     /// Whether anything is out of line.
     fn is_behind(&self) -> bool {
-        let is_asked_for = {
-            let behind = lock(&self.followed.behind);
-            behind.volumes || behind.config
-        };
-        is_asked_for || self.followed.are_devices_old() && self.may_have_devices()
+        let followed = &self.followed;
+        let are_devices_behind = followed.devices.is_behind() && self.may_have_devices();
+        followed.volumes.is_behind() || followed.config.is_behind() || are_devices_behind
     }
 
     /// The list of volumes is about to be made anew.
-    pub(in crate::daemon) fn begin_volumes(&self) {
-        // Before it is said that the list is in line: who asks meanwhile waits for the devices.
-        self.followed.note_devices();
+    pub(in crate::daemon) fn begin_volumes(&self) -> Noted {
         self.read_feed();
-        let mut behind = lock(&self.followed.behind);
-        (behind.volumes, behind.are_volumes_missing) = (false, false);
+        self.followed.volumes.begin()
     }
 
-    /// It is not complete.
-    pub(in crate::daemon) fn volumes_failed(&self) {
-        lock(&self.followed.behind).are_volumes_missing = true;
+    /// There is a new list of volumes, and whether all of them are in it.
+    pub(in crate::daemon) fn end_volumes(&self, noted: Noted, are_missing: bool) {
+        lock(&self.followed.behind).are_volumes_missing = are_missing;
+        // Before it is said that the list is in line: its devices are not.
+        self.followed.note_devices();
+        self.followed.volumes.settle(noted);
     }
 
     /// Looks for the volumes that can be read, if they may be others than before. For those who have the
@@ -142,10 +166,7 @@ impl OpenPool {
     /// As those of [`OpenPool::find_volumes`].
     pub(in crate::daemon) async fn follow_volumes(&self) -> engine::Result<()> {
         self.read_feed();
-        let are_old = {
-            let behind = lock(&self.followed.behind);
-            behind.volumes || behind.are_volumes_missing
-        };
+        let are_old = self.followed.volumes.is_behind() || lock(&self.followed.behind).are_volumes_missing;
         if are_old { self.find_volumes().await } else { Ok(()) }
     }
 }
@@ -196,13 +217,15 @@ impl Daemon {
         if let Err(error) = pool.follow_volumes().await {
             tracing::warn!(%error, pool = pool.name(), "not all volumes are served");
         }
-        let devices_old = pool.followed.devices_old.load(Ordering::SeqCst);
+        let devices = pool.followed.devices.begin();
         for warning in self.settle_devices_of(pool).await {
             tracing::warn!(pool = pool.name(), "{warning}");
         }
-        pool.followed.devices_settled.store(devices_old, Ordering::SeqCst);
-        if std::mem::take(&mut lock(&pool.followed.behind).config) {
+        pool.followed.devices.settle(devices);
+        if pool.followed.config.is_behind() {
+            let config = pool.followed.config.begin();
             self.keep(pool);
+            pool.followed.config.settle(config);
         }
     }
 }
@@ -235,6 +258,25 @@ mod tests {
 
     use super::*;
     use crate::daemon::volumes::list::Volume;
+
+    #[test]
+    fn a_follower_is_behind_until_it_was_brought_in_line() {
+        let lag = Lag::default();
+        assert!(!lag.is_behind());
+        lag.note();
+        let first = lag.begin();
+        assert!(lag.is_behind(), "an action that looks now has to wait");
+        // Something else changes while that is under way.
+        lag.note();
+        lag.settle(first);
+        assert!(lag.is_behind());
+        let second = lag.begin();
+        lag.settle(second);
+        assert!(!lag.is_behind());
+        // One that was slower knows less.
+        lag.settle(first);
+        assert!(!lag.is_behind());
+    }
 
     #[test]
     fn only_what_may_change_a_volume_has_volumes_looked_for() {

@@ -122,7 +122,9 @@ impl OpenPool {
         loop {
             let batch = feed.after(behind.last, MAX_BATCH);
             if batch.missed {
-                [&self.followed.volumes, &self.followed.devices, &self.followed.config].map(Lag::note);
+                for lag in [&self.followed.volumes, &self.followed.devices, &self.followed.config] {
+                    lag.note();
+                }
                 behind.last = feed.last().max(behind.last);
             }
             let Some((last, _)) = batch.changes.last() else { return };
@@ -133,7 +135,9 @@ impl OpenPool {
                     (&self.followed.devices, concerns_devices(change)),
                     (&self.followed.config, change.what == What::Configured),
                 ];
-                concerned.iter().filter(|(_, is_concerned)| *is_concerned).for_each(|(lag, _)| lag.note());
+                for (lag, _) in concerned.into_iter().filter(|(_, is_concerned)| *is_concerned) {
+                    lag.note();
+                }
             }
         }
     }

@@ -18,6 +18,18 @@ pub trait Env: Send + Sync + Debug {
     /// A random number: guids, salts.
     fn random(&self) -> u64;
 
+    /// Random bytes for keys that cannot be guessed.
+    ///
+    /// # Errors
+    /// The system gives none.
+    fn secret(&self, bytes: &mut [u8]) -> std::io::Result<()> {
+        for piece in bytes.chunks_mut(8) {
+            let random = self.random().to_le_bytes();
+            piece.copy_from_slice(&random[..piece.len()]);
+        }
+        Ok(())
+    }
+
     /// The timing of multihost protection.
     fn multihost(&self) -> Multihost {
         Multihost::tuned()
@@ -74,6 +86,11 @@ impl Env for System {
         // Fills eight bytes from the kernel; the hasher's keys are random too, should that ever fail.
         use std::hash::{BuildHasher, RandomState};
         RandomState::new().hash_one(SystemTime::now())
+    }
+
+    fn secret(&self, bytes: &mut [u8]) -> std::io::Result<()> {
+        use std::io::Read;
+        std::fs::File::open("/dev/urandom")?.read_exact(bytes)
     }
 
     fn owner(&self) -> (u32, u32) {

@@ -199,6 +199,12 @@ impl DslPool {
         self.mos.features().count(Feature::BlockCloning).is_some()
     }
 
+    /// Whether nothing uses the head dataset `id`, and nothing of it waits to be written, so that it can be
+    /// closed. For those who have the turn.
+    pub(crate) fn is_closable(&self, id: ObjsetId) -> bool {
+        self.datasets().get(&id).is_none_or(|open| open.is_closable())
+    }
+
     /// Closes datasets that were not used for some groups. For those who have the turn.
     pub(crate) fn close_idle(&self) {
         self.datasets().retain(|_, dataset| dataset.stays_open());

@@ -14,11 +14,11 @@ use ondisk::features::Feature;
 use ondisk::pool_version as version;
 use ondisk::{ObjsetId, Txg};
 
-use super::{features, objects, properties, space};
+use super::{crypto, features, objects, properties, space};
 use crate::cache::Primary;
 use crate::dmu::Policy;
 use crate::dsl::{Settings, SyncTask};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::properties::Prop;
 use crate::zil::SyncMode;
 use crate::zio::Dedup;
@@ -31,6 +31,8 @@ const ON: u64 = 1;
 const OFF: u64 = 2;
 /// The bit of values of `dedup` that have blocks compared.
 const VERIFY: u64 = 1 << 8;
+/// The place of the third copy of an encrypted block holds salt and IV.
+const MAX_ENCRYPTED_COPIES: u64 = 2;
 /// Level code of compressions without levels, and of zstd's default level.
 const DEFAULT_LEVEL: u8 = 255;
 
@@ -105,9 +107,8 @@ pub(super) async fn is_encrypted(s: &SyncTask, dir: ObjectId) -> Result<bool> {
 
 /// The policy of the head of a directory.
 pub(super) async fn of_dir(s: &SyncTask, dir: ObjectId) -> Result<Policy> {
-    if is_encrypted(s, dir).await? {
-        return Err(Error::Unsupported("encrypted datasets cannot be written by this version".to_owned()));
-    }
+    crypto::check_loaded(s, dir).await?;
+    let most_copies = if is_encrypted(s, dir).await? { MAX_ENCRYPTED_COPIES } else { 3 };
     let chain = space::chain(s, dir).await?;
     let can_dedup = s.has_version(version::DEDUP);
     let (compress, zstd_level) = compression(properties::effective(s, &chain, Prop::Compression).await?);
@@ -115,7 +116,7 @@ pub(super) async fn of_dir(s: &SyncTask, dir: ObjectId) -> Result<Policy> {
         checksum: checksum(properties::effective(s, &chain, Prop::Checksum).await?),
         compress,
         zstd_level,
-        copies: properties::effective(s, &chain, Prop::Copies).await?.clamp(1, 3) as u8,
+        copies: properties::effective(s, &chain, Prop::Copies).await?.clamp(1, most_copies) as u8,
         redundant_metadata: redundant_metadata(
             properties::effective(s, &chain, Prop::RedundantMetadata).await?,
         ),

@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::error::{Error, Result};
 use crate::tunables;
 
 /// The services that the engine needs from its environment.
@@ -18,14 +19,13 @@ pub trait Env: Send + Sync + Debug {
     /// A random number: guids, salts.
     fn random(&self) -> u64;
 
-    /// Random bytes for keys that cannot be guessed.
+    /// Fills bytes that cannot be guessed: keys.
     ///
     /// # Errors
-    /// The system gives none.
-    fn secret(&self, bytes: &mut [u8]) -> std::io::Result<()> {
-        for piece in bytes.chunks_mut(8) {
-            let random = self.random().to_le_bytes();
-            piece.copy_from_slice(&random[..piece.len()]);
+    /// The source of random bytes fails.
+    fn fill_secret(&self, bytes: &mut [u8]) -> Result<()> {
+        for chunk in bytes.chunks_mut(size_of::<u64>()) {
+            chunk.copy_from_slice(&self.random().to_le_bytes()[..chunk.len()]);
         }
         Ok(())
     }
@@ -88,9 +88,10 @@ impl Env for System {
         RandomState::new().hash_one(SystemTime::now())
     }
 
-    fn secret(&self, bytes: &mut [u8]) -> std::io::Result<()> {
+    fn fill_secret(&self, bytes: &mut [u8]) -> Result<()> {
         use std::io::Read;
-        std::fs::File::open("/dev/urandom")?.read_exact(bytes)
+        let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(bytes));
+        read.map_err(|error| Error::os("cannot get random bytes for a key", &error))
     }
 
     fn owner(&self) -> (u32, u32) {

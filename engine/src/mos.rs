@@ -143,7 +143,7 @@ impl MosTask {
 
     /// Random bytes for keys.
     pub(crate) fn secret(&self, bytes: &mut [u8]) -> Result<()> {
-        self.mos.env.secret(bytes).map_err(|error| Error::os("cannot get random bytes for a key", &error))
+        self.mos.env.fill_secret(bytes)
     }
 
     /// User and group that the root of a new filesystem belongs to.

@@ -72,9 +72,7 @@ pub use bookmark::{create_bookmark, destroy_bookmark};
 pub use bpobj::create_with_blocks as create_list;
 pub use clone::{clone, rollback};
 pub(crate) use clones::{list_clones_of_directories, list_clones_of_snapshots};
-pub use create::{
-    CreatedPool, NewContents, NewDataset, check_create, create, create_pool, create_with_key,
-};
+pub use create::{CreatedPool, NewContents, NewDataset, check_create, create, create_pool, create_with_key};
 pub(crate) use create::{create_free, create_origin};
 pub use crypto::{KeyChange, change_key, unload_key};
 pub use delegation::{Grant, allow, grant_to_creator, unallow};

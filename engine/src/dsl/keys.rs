@@ -13,7 +13,8 @@ mod user;
 
 use std::sync::Arc;
 
-use codec::crypt::{self, DatasetKey, Suite, WrappedKey, WrappingKey};
+pub use codec::crypt::WrappingKey;
+use codec::crypt::{self, DatasetKey, Suite, WrappedKey};
 pub use ondisk::crypto_key::KeyFormat;
 use ondisk::crypto_key::{DslCryptoKey, key};
 use ondisk::{ObjectId, ObjsetId};
@@ -104,12 +105,8 @@ impl Dsl {
     pub async fn derive_key(&self, name: &str, material: &[u8]) -> Result<Arc<WrappingKey>> {
         let root = self.own_root(name).await?;
         let stored = self.wrapped_key(&root.dir).await?;
-        let derived = user::derive(stored.keyformat, material, stored.pbkdf2_salt, stored.pbkdf2_iters);
-        match derived {
-            Ok(key) => Ok(Arc::new(key)),
-            Err(Error::Invalid(why)) => Err(Error::Invalid(format!("key of '{name}': {why}"))),
-            Err(error) => Err(error),
-        }
+        let (salt, iterations) = (stored.pbkdf2_salt, stored.pbkdf2_iters);
+        user::derive(stored.keyformat, material, salt, iterations).map(Arc::new)
     }
 
     /// Loads the key of the encryption root called `name`, which was made of a user's key before

@@ -105,9 +105,9 @@ impl LiveDataset {
         self.idle_txgs.fetch_add(1, Ordering::Relaxed) < IDLE_TXGS || !self.zil.settles()
     }
 
-    /// Whether it can be closed now. The caller holds the map of open datasets, and has its log closed.
+    /// Whether it can be closed now. The caller is a sync, which has all that are open, and holds their map.
     pub(super) fn is_closable(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) == 1 && self.is_unused() && self.objset.zil_header().is_empty()
+        Arc::strong_count(self) <= 2 && self.is_unused() && self.objset.zil_header().is_empty()
     }
 
     /// Whether nothing of it is in use, and all of it is committed.

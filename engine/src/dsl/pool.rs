@@ -199,10 +199,15 @@ impl DslPool {
         self.mos.features().count(Feature::BlockCloning).is_some()
     }
 
-    /// Whether nothing uses the head dataset `id`, and nothing of it waits to be written, so that it can be
-    /// closed. For those who have the turn.
-    pub(crate) fn is_closable(&self, id: ObjsetId) -> bool {
-        self.datasets().get(&id).is_none_or(|open| open.is_closable())
+    /// Closes what is open of these datasets, as part of a sync, where nothing uses it and nothing of it waits
+    /// to be written; otherwise closes nothing, and gives false.
+    pub(crate) fn close_unused(&self, ids: &[ObjsetId]) -> bool {
+        let mut open = self.datasets();
+        if !ids.iter().all(|id| open.get(id).is_none_or(|dataset| dataset.is_closable())) {
+            return false;
+        }
+        ids.iter().for_each(|id| drop(open.remove(id)));
+        true
     }
 
     /// Closes datasets that were not used for some groups. For those who have the turn.

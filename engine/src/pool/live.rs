@@ -75,6 +75,7 @@
 //! | `error_scrub` | looking again at the blocks of the error log |
 //! | `checkpoint` | the state that the pool can go back to |
 //! | `jobs` | long work: whose it is |
+//! | `keys` | keys of encrypted datasets that are forgotten |
 //! | `sweep` | initializing and trimming free space by hand |
 //! | `quota_upgrade` | counting files for quotas |
 //! | `free_files` | freeing large files without a name |
@@ -105,6 +106,7 @@ mod free_files;
 mod grow;
 mod inject;
 mod jobs;
+mod keys;
 mod l2arc;
 mod multihost;
 mod open;

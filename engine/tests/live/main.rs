@@ -35,6 +35,7 @@ mod grow;
 mod history;
 mod idle;
 mod inject;
+mod keys;
 mod l2arc;
 mod log;
 mod multihost;

@@ -16,8 +16,8 @@ use super::limits::{self, Counted};
 use super::properties::{self, Assignment, Setting};
 use super::space::{Change, Used, did_use, difference, out_of_space, sum, transfer};
 use super::{
-    FoundHead, account, bookmark, contents, crypto, deadlist, destroy, events, features, find_head, find_snapshot,
-    livelist, objects, origin_snapshot, policy,
+    FoundHead, account, bookmark, contents, crypto, deadlist, destroy, events, features, find_head,
+    find_snapshot, livelist, objects, origin_snapshot, policy,
 };
 use crate::dmu::{LiveObjset, Space};
 use crate::dsl::{Lineage, Spare, SyncTask};
@@ -171,11 +171,10 @@ async fn check_rollback(s: &SyncTask, head: &FoundHead, snapshot: Option<&str>) 
     destroy::check_supported(s, head).await?;
     destroy::check_log(s, head).await?;
     let previous = objects::dataset(s, phys.prev_snap).await?;
-    crypto::check_log_is_reachable(s, &FoundHead {
-        name: head.name.clone(),
-        object: phys.prev_snap,
-        phys: previous,
-    })
+    crypto::check_log_is_reachable(
+        s,
+        &FoundHead { name: head.name.clone(), object: phys.prev_snap, phys: previous },
+    )
     .await?;
     let refquota = properties::number(s, phys.dir, Prop::Refquota).await?;
     if refquota != 0 && previous.referenced_bytes > refquota {

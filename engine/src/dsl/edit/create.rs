@@ -147,11 +147,7 @@ pub async fn create(s: &SyncTask, new: &NewDataset) -> Result<ObjsetId> {
 }
 
 /// The same, with the user's key of a new encryption root, where its properties make it one.
-pub async fn create_with_key(
-    s: &SyncTask,
-    new: &NewDataset,
-    key: Option<&Arc<UserKey>>,
-) -> Result<ObjsetId> {
+pub async fn create_with_key(s: &SyncTask, new: &NewDataset, key: Option<&Arc<UserKey>>) -> Result<ObjsetId> {
     let (parent_name, short) = new
         .name
         .rsplit_once('/')

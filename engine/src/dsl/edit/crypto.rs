@@ -22,9 +22,9 @@
 //!
 //! # Random numbers
 //! Keys, the guids by which they are known, and the IVs of wrappings come from the environment
-//! ([`Env::secret`](crate::env::Env::secret)). Each wrapping has an IV of its own, of 96 random bits: under one
-//! user's key so few keys are wrapped that none comes twice. A key that is wrapped anew stays the same key, so
-//! no block is encrypted anew.
+//! ([`Env::fill_secret`](crate::env::Env::fill_secret)). Each wrapping has an IV of its own, of 96 random bits:
+//! under one user's key so few keys are wrapped that none comes twice. A key that is wrapped anew stays the
+//! same key, so no block is encrypted anew.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -48,8 +48,8 @@ use ondisk::zap::ZapValue;
 use ondisk::{Guid, ObjectId, ObjsetId};
 
 pub(super) use asked::{Encryption, check_nothing_asked, check_pool, check_set, check_value, plan};
-pub(super) use change_key::{check_promote, promoted};
 pub use change_key::{KeyChange, change_key};
+pub(super) use change_key::{check_promote, promoted};
 pub use unload::unload_key;
 
 use super::{FoundHead, contents, features, objects, origin_snapshot, policy};
@@ -100,14 +100,6 @@ async fn wrapping_of(s: &SyncTask, dir: ObjectId) -> Result<(ObjectId, Arc<Wrapp
     let refused = || Error::Invalid(NOT_LOADED.to_owned());
     let root = root_of(s, dir).await?.ok_or_else(refused)?;
     Ok((root, s.pool().keystore().wrapping(root).ok_or_else(refused)?))
-}
-
-/// Refuses to write to the datasets of a directory that are encrypted with a key that is not loaded.
-pub(super) async fn check_loaded(s: &SyncTask, dir: ObjectId) -> Result<()> {
-    match policy::is_encrypted(s, dir).await? && loaded(s, dir).await?.is_none() {
-        true => Err(Error::Invalid("its encryption key is not loaded; load it (zfs load-key)".to_owned())),
-        false => Ok(()),
-    }
 }
 
 /// Refuses a head or snapshot whose intent log cannot be taken out of its contents, as that takes the key.

@@ -14,7 +14,7 @@ use ondisk::features::Feature;
 use ondisk::pool_version as version;
 use ondisk::{ObjsetId, Txg};
 
-use super::{crypto, features, objects, properties, space};
+use super::{features, objects, properties, space};
 use crate::cache::Primary;
 use crate::dmu::Policy;
 use crate::dsl::{Settings, SyncTask};
@@ -107,7 +107,6 @@ pub(super) async fn is_encrypted(s: &SyncTask, dir: ObjectId) -> Result<bool> {
 
 /// The policy of the head of a directory.
 pub(super) async fn of_dir(s: &SyncTask, dir: ObjectId) -> Result<Policy> {
-    crypto::check_loaded(s, dir).await?;
     let most_copies = if is_encrypted(s, dir).await? { MAX_ENCRYPTED_COPIES } else { 3 };
     let chain = space::chain(s, dir).await?;
     let can_dedup = s.has_version(version::DEDUP);

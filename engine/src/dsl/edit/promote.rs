@@ -19,8 +19,8 @@ use super::limits::{self, Counted};
 use super::receive::RECEIVE_CHILD;
 use super::space::{self, Change, Used, did_use, difference, sum};
 use super::{
-    FoundHead, account, bookmark, clones, crypto, deadlist, destroy, errlog, events, find_head, livelist, objects,
-    origin_snapshot, snapshot,
+    FoundHead, account, bookmark, clones, crypto, deadlist, destroy, errlog, events, find_head, livelist,
+    objects, origin_snapshot, snapshot,
 };
 use crate::dmu::Space;
 use crate::dsl::{Spare, SyncTask};

@@ -26,7 +26,9 @@ use ondisk::{ObjectId, ObjsetId};
 use super::create::{NewContents, NewDataset};
 use super::policy;
 use super::space::{self, Change, Used, did_use};
-use super::{FoundHead, account, contents, crypto, events, features, find_head, find_snapshot, limits, objects};
+use super::{
+    FoundHead, account, contents, crypto, events, features, find_head, find_snapshot, limits, objects,
+};
 use crate::dmu::zap::edit::NewZap;
 use crate::dsl::{Spare, SyncTask};
 use crate::error::{Error, Result};

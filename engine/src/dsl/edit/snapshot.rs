@@ -20,8 +20,8 @@ use ondisk::{Guid, ObjectId, Txg};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
-    FoundHead, FoundSnapshot, account, bookmark, check_component, clones, create, crypto, deadlist, events, features,
-    find_head, find_snapshot, objects, policy, properties,
+    FoundHead, FoundSnapshot, account, bookmark, check_component, clones, create, crypto, deadlist, events,
+    features, find_head, find_snapshot, objects, policy, properties,
 };
 use crate::dmu::zap::edit::NewZap;
 use crate::dsl::{Lineage, Spare, SyncTask};

@@ -69,8 +69,7 @@ impl UserKey {
         if format == KeyFormat::Passphrase {
             let mut bytes = [0; 8];
             while salt == 0 {
-                env.secret(&mut bytes)
-                    .map_err(|error| Error::os("cannot get random bytes for a salt", &error))?;
+                env.fill_secret(&mut bytes)?;
                 salt = u64::from_le_bytes(bytes);
             }
             rounds = iterations.unwrap_or(DEFAULT_PBKDF2_ITERATIONS);
@@ -171,9 +170,7 @@ fn check_form(format: KeyFormat, material: &[u8]) -> Result<()> {
         KeyFormat::Hex if !counted.iter().all(u8::is_ascii_hexdigit) => {
             refuse("Invalid hex character detected.")
         }
-        KeyFormat::Passphrase if counted.len() > MAX_TRIED_BYTES => {
-            refuse("Passphrase too long (max 512).")
-        }
+        KeyFormat::Passphrase if counted.len() > MAX_TRIED_BYTES => refuse("Passphrase too long (max 512)."),
         _ => Ok(()),
     }
 }

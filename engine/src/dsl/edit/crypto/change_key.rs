@@ -188,7 +188,11 @@ async fn users(s: &SyncTask, root: ObjectId, start: ObjectId) -> Result<Vec<Obje
 }
 
 /// Checks that a clone can take its origin's place. What inherits its key cannot get another root by that.
-pub(in crate::dsl::edit) async fn check_promote(s: &SyncTask, clone: ObjectId, origin: ObjectId) -> Result<()> {
+pub(in crate::dsl::edit) async fn check_promote(
+    s: &SyncTask,
+    clone: ObjectId,
+    origin: ObjectId,
+) -> Result<()> {
     let Some(root) = root_of(s, origin).await? else { return Ok(()) };
     if root == origin || is_clone(s, origin).await? {
         return Ok(());
@@ -205,11 +209,7 @@ pub(in crate::dsl::edit) async fn check_promote(s: &SyncTask, clone: ObjectId, o
 
 /// A clone is about to take the place of its origin: where that is an encryption root, the clone is it from
 /// now on. Called before anything else of the promotion.
-pub(in crate::dsl::edit) async fn promoted(
-    s: &SyncTask,
-    clone: &FoundHead,
-    origin: ObjectId,
-) -> Result<()> {
+pub(in crate::dsl::edit) async fn promoted(s: &SyncTask, clone: &FoundHead, origin: ObjectId) -> Result<()> {
     if root_of(s, origin).await? != Some(origin) || is_clone(s, origin).await? {
         return Ok(());
     }

@@ -28,13 +28,10 @@ pub async fn unload_key(s: &SyncTask, name: &str) -> Result<()> {
         return Err(Error::Invalid(format!("the key of '{name}' is not loaded")));
     }
     let datasets = datasets_of(s, dir).await?;
-    for id in &datasets {
-        if !s.dsl_pool().is_closable(*id) {
-            return Err(Error::Busy(format!("'{name}' is busy: a dataset that takes its key is in use")));
-        }
+    if !s.dsl_pool().close_unused(&datasets) {
+        return Err(Error::Busy(format!("'{name}' is busy: a dataset that takes its key is in use")));
     }
     for id in &datasets {
-        s.dsl_pool().datasets().remove(id);
         keystore.remove(*id);
     }
     keystore.remove_wrapping(dir);

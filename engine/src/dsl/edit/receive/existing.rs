@@ -10,7 +10,9 @@ use super::super::{
     snapshot,
 };
 use super::resume::is_resumable;
-use super::{BegunReceive, RECEIVE_CHILD, ReceiveTarget, check_base, invalid, kind_of, make, refuse_encrypted};
+use super::{
+    BegunReceive, RECEIVE_CHILD, ReceiveTarget, check_base, invalid, kind_of, make, refuse_encrypted,
+};
 use crate::dmu::Objset;
 use crate::dsl::{Spare, SyncTask};
 use crate::error::{Error, Result};

@@ -83,7 +83,7 @@ impl DslPool {
         let room = Arc::new(PoolGauge::new(&allocator));
         let log_space = Arc::new(LogSpace { pool: Arc::clone(&room), txgs: Arc::clone(&txgs) });
         let writer = Writer::new(Arc::clone(mos.pool().store()), allocator);
-        let writer = writer.with_log_room(log_space).with_dedup(tables.for_writer());
+        let writer = writer.with_log_room(log_space).with_dedup(tables.for_writer()).with_env(&env);
         let references = tables.references(&txgs, views);
         Arc::new(Self {
             mos: LiveMos::new(mos, writer, Arc::new(features), env),

@@ -57,6 +57,8 @@ pub struct LiveObjset {
     lacks_counts: AtomicBool,
     was_used: AtomicBool,
     gone: AtomicBool,
+    /// It was opened without its key.
+    opened_locked: bool,
     state: Mutex<State>,
 }
 
@@ -145,7 +147,10 @@ impl LiveObjset {
         zil_header: ZilHeader,
         dirty: BTreeMap<Txg, Dirty>,
     ) -> Arc<Self> {
+        let opened_locked =
+            committed.root().uses_crypt() && !committed.pool().keystore().is_loaded(committed.id());
         Arc::new(Self {
+            opened_locked,
             pool: Arc::clone(committed.pool()),
             id: committed.id(),
             kind: committed.objset_type(),
@@ -290,6 +295,12 @@ impl LiveObjset {
         key.map(Some).ok_or(Error::KeyNotLoaded { at: Bookmark::objset_root(self.id.get()) })
     }
 
+    /// Whether it was opened without its key, so that its block was not authenticated, and the key is there
+    /// now: it must be opened anew.
+    pub(crate) fn is_unauthenticated(&self) -> bool {
+        self.opened_locked && self.pool.keystore().is_loaded(self.id)
+    }
+
     /// Whether blocks of another object set may be blocks of this one too: they are not encrypted, or with the
     /// same key.
     pub fn may_share_with(&self, other: &Self) -> bool {
@@ -300,7 +311,10 @@ impl LiveObjset {
     /// How the blocks of a group are protected. Without the key, nothing but the header of the intent log can
     /// be written.
     pub(super) fn seal(&self, committed: &Objset, dirty: &Dirty) -> Result<Option<Seal>> {
-        match self.key() {
+        let at = Bookmark::objset_root(self.id.get());
+        // What was not authenticated must not get MACs of the key.
+        let key = if self.opened_locked { Err(Error::KeyNotLoaded { at }) } else { self.key() };
+        match key {
             Err(Error::KeyNotLoaded { .. }) if committed.root().uses_crypt() && dirty.is_of_log_alone() => {
                 Ok(Some(Seal::kept()))
             }

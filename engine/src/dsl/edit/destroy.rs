@@ -9,7 +9,9 @@
 //!
 //! Source of the facts: OpenZFS 2.3 `dsl_destroy.c`.
 
+use ondisk::crypto_key::key;
 use ondisk::dsl_dataset;
+use ondisk::dsl_dir::field::CRYPTO_KEY_OBJ;
 use ondisk::features::Feature;
 use ondisk::pool_directory::{FREE_BPOBJ, hidden_dir};
 use ondisk::pool_version as version;
@@ -74,15 +76,9 @@ pub(super) async fn check_to_destroy(s: &SyncTask, head: &FoundHead) -> Result<(
 
 /// What is destroyed must be of a kind that this version can count.
 pub(super) async fn check_supported(s: &SyncTask, head: &FoundHead) -> Result<()> {
-    use ondisk::dsl_dir::field::CRYPTO_KEY_OBJ;
-    let unsupported = |what: &str| {
-        Err(Error::Unsupported(format!("{}: {what} cannot be destroyed by this version", head.name)))
-    };
-    if objects::field(s, head.phys.dir, CRYPTO_KEY_OBJ).await?.is_some_and(|key| key != 0) {
-        return unsupported("encrypted datasets");
-    }
     if objects::field(s, head.object, dsl_dataset::field::REMAP_DEADLIST).await?.is_some() {
-        return unsupported("datasets with blocks that left removed vdevs");
+        let what = "datasets with blocks that left removed vdevs";
+        return Err(Error::Unsupported(format!("{}: {what} cannot be destroyed by this version", head.name)));
     }
     Ok(())
 }
@@ -136,6 +132,8 @@ pub(super) async fn destroy_head(s: &SyncTask, head: &FoundHead) -> Result<Destr
     errlog::forget_head(s, id).await?;
     objects::free_object(s, head.phys.snapnames_zap).await?;
     objects::free_zapified(s, id).await?;
+    // The number may become that of a dataset with another key, or with none.
+    s.pool().keystore().remove(ObjsetId(id.get()));
     destroy_dir(s, dir_id).await?;
 
     let mut destroyed = Destroyed { objset: ObjsetId(id.get()), origin: None };
@@ -193,6 +191,17 @@ async fn give_blocks_away(s: &SyncTask, head: &FoundHead) -> Result<()> {
     did_use(s, account::hidden(s, hidden_dir::FREE).await?, Used::Head, Change::more(space)).await
 }
 
+/// The key of an encrypted directory goes with the last one that uses it (`dsl_crypto_key_destroy_sync`).
+async fn give_key_back(s: &SyncTask, dir: ObjectId) -> Result<()> {
+    let key = objects::field(s, dir, CRYPTO_KEY_OBJ).await?.filter(|key| *key != 0);
+    let Some(key) = key.map(ObjectId) else { return Ok(()) };
+    let users = objects::lookup(s, key, &objects::name(key::REFCOUNT)).await?;
+    match users.ok_or_else(|| objects::corrupt(key, "a key without a count of its users"))? {
+        0 | 1 => objects::free_object(s, key).await,
+        users => objects::set(s, key, &objects::name(key::REFCOUNT), &objects::one(users - 1)).await,
+    }
+}
+
 /// Removes a directory that has no head any more (`dsl_dir_destroy_sync`).
 async fn destroy_dir(s: &SyncTask, id: ObjectId) -> Result<()> {
     let dir = objects::dir(s, id).await?;
@@ -216,6 +225,7 @@ async fn destroy_dir(s: &SyncTask, id: ObjectId) -> Result<()> {
         }
     }
     delegation::free(s, &dir).await?;
+    give_key_back(s, id).await?;
     objects::take(s, children, &objects::name(&name)).await?;
     objects::free_zapified(s, id).await
 }

@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use ondisk::dsl_dataset::{self, DslDatasetPhys, field};
 use ondisk::pool_directory::{FREE_BPOBJ, hidden_dir};
 use ondisk::pool_version as version;
-use ondisk::{ObjectId, Txg};
+use ondisk::{ObjectId, ObjsetId, Txg};
 
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
@@ -144,6 +144,7 @@ pub(super) async fn destroy_now(s: &SyncTask, id: ObjectId) -> Result<()> {
     let of_head = objects::dataset(s, head).await?;
     let name = snapshot::name_of(s, &of_head, id).await?;
     objects::take(s, of_head.snapnames_zap, &objects::name(&name)).await?;
+    s.pool().keystore().remove(ObjsetId(id.get()));
     limits::snapshots_changed(s, gone.dir).await?;
     limits::adjust(s, gone.dir, Counted::Snapshots, -1).await?;
     for zap in [gone.next_clones, gone.props, gone.userrefs] {

@@ -15,7 +15,7 @@ use ondisk::features::Feature;
 use ondisk::holds::{MAX_DATASET_NAME_BYTES, temporary_hold_key};
 use ondisk::pool_directory::{DIRECTORY_OBJECT, TMP_USERREFS, hidden_dir};
 use ondisk::pool_version as version;
-use ondisk::{Guid, ObjectId, Txg};
+use ondisk::{Guid, ObjectId, ObjsetId, Txg};
 
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
@@ -180,6 +180,10 @@ pub(super) async fn take(s: &SyncTask, head: ObjectId, name: &str) -> Result<Obj
     if let Some(list) = objects::field(s, head, field::REMAP_DEADLIST).await? {
         objects::take(s, head, &objects::name(field::REMAP_DEADLIST)).await?;
         objects::set_field(s, id, field::REMAP_DEADLIST, &objects::one(list)).await?;
+    }
+    let keystore = s.pool().keystore();
+    if let Some(key) = keystore.get(ObjsetId(head.get())) {
+        keystore.insert(ObjsetId(id.get()), key);
     }
     if policy::is_encrypted(s, of.dir).await? && s.feature_enabled(Feature::BookmarkV2) {
         objects::set_field(s, id, field::IVSET_GUID, &objects::one(s.random() >> 8)).await?;

@@ -207,7 +207,7 @@ impl LivePool {
     }
 
     /// The head datasets with object sets, hidden ones not included.
-    async fn heads(self: &Arc<Self>) -> Result<Vec<ObjsetId>> {
+    pub(super) async fn heads(self: &Arc<Self>) -> Result<Vec<ObjsetId>> {
         let _turn = self.syncing.take().await;
         heads(self.mos()).await
     }

@@ -1,5 +1,7 @@
 //! [`Env`]: the services that the engine needs from its environment besides devices: the time of day, and
-//! randomness.
+//! randomness. Guids need numbers that hardly ever come twice ([`Env::random`]). Salts and initialization
+//! vectors of encrypted blocks need more: bytes that an attacker cannot foresee and that never come twice
+//! ([`Env::fill_secret`]); a simulator counts what is done with them ([`Env::note_iv`]).
 //!
 //! In production it is the real environment ([`System`]). In tests it is a [`Seeded`] one, so that a whole
 //! pool under load, with all its guids and times, is reproducible from its seed.
@@ -19,7 +21,7 @@ pub trait Env: Send + Sync + Debug {
     /// A random number: guids, salts.
     fn random(&self) -> u64;
 
-    /// Fills bytes that cannot be guessed: keys.
+    /// Fills bytes that cannot be guessed: salts and initialization vectors.
     ///
     /// # Errors
     /// The source of random bytes fails.
@@ -29,6 +31,10 @@ pub trait Env: Send + Sync + Debug {
         }
         Ok(())
     }
+
+    /// A block will be encrypted with this initialization vector, under the key with the guid `key` and this
+    /// salt. None may ever come twice.
+    fn note_iv(&self, _key: u64, _salt: [u8; 8], _iv: [u8; 12]) {}
 
     /// The timing of multihost protection.
     fn multihost(&self) -> Multihost {
@@ -89,9 +95,9 @@ impl Env for System {
     }
 
     fn fill_secret(&self, bytes: &mut [u8]) -> Result<()> {
-        use std::io::Read;
-        let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(bytes));
-        read.map_err(|error| Error::os("cannot get random bytes for a key", &error))
+        use ring::rand::{SecureRandom, SystemRandom};
+        let failed = |_| Error::Unsupported("the system gives no random bytes to encrypt with".to_owned());
+        SystemRandom::new().fill(bytes).map_err(failed)
     }
 
     fn owner(&self) -> (u32, u32) {

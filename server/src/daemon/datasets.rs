@@ -53,19 +53,12 @@ impl Daemon {
         self.find_pool(pool).ok_or_else(|| ApiError::not_found(format!("{doing}: no such pool '{pool}'")))
     }
 
-    /// Gives back the intent log of a filesystem or volume that is about to go. One whose key is not loaded is
-    /// not open: where it has a log all the same, the engine refuses.
+    /// Gives back the intent log of a filesystem or volume that is about to go.
     pub(super) async fn close_log(&self, pool: &OpenPool, name: &str) -> Result<(), ApiError> {
         let doing = format!("cannot close '{name}'");
         let live = pool.writable(&doing)?;
         let closed = async {
-            let dsl = pool.dsl().await?;
-            let dataset = dsl.find(name).await?;
-            if !dsl.key_is_loaded(&dataset) && dsl.encryption_root(&dataset.dir).await?.is_some() {
-                return Ok(());
-            }
-            let id = dataset.objset_id();
-            drop((dsl, dataset));
+            let id = pool.dsl().await?.find(name).await?.objset_id();
             sync_tasks::close_log(live, id).await
         };
         closed.await.map_err(|error| said(&doing, error))

@@ -260,7 +260,7 @@ pub(in crate::daemon) async fn inherit(
 
 /// Gives back the intent log of a dataset that is to be destroyed or rolled back.
 pub(in crate::daemon) async fn close_log(live: &Arc<LivePool>, id: ObjsetId) -> engine::Result<()> {
-    live.dataset(id).await?.zil.close().await
+    live.close_log(id).await
 }
 
 /// Gives a volume another size.

@@ -30,13 +30,11 @@
 //! |---|---|
 //! | `asked` | what properties of something new ask for |
 //! | `change_key` | another user's key, another root |
-//! | `unload` | keys that are forgotten |
 //!
 //! Source of the facts: OpenZFS 2.4 `dsl_crypt.c`, `libzfs_crypto.c`.
 
 mod asked;
 mod change_key;
-mod unload;
 
 use std::sync::Arc;
 
@@ -50,7 +48,6 @@ use ondisk::{Guid, ObjectId, ObjsetId};
 pub(super) use asked::{Encryption, check_nothing_asked, check_pool, check_set, check_value, plan};
 pub use change_key::{KeyChange, change_key};
 pub(super) use change_key::{check_promote, promoted};
-pub use unload::unload_key;
 
 use super::{FoundHead, contents, features, objects, origin_snapshot, policy};
 use crate::dmu::zap::edit::NewZap;
@@ -249,7 +246,7 @@ pub(super) fn share(s: &SyncTask, from: ObjectId, to: ObjectId) {
     s.pool().keystore().share(ObjsetId(from.get()), ObjsetId(to.get()));
 }
 
-/// A dataset is there no more.
+/// A dataset is there no more. Its number may become that of one with another key, or with none.
 pub(super) fn forget(s: &SyncTask, dataset: ObjectId) {
     s.pool().keystore().remove(ObjsetId(dataset.get()));
 }

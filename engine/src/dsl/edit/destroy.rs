@@ -74,11 +74,9 @@ pub(super) async fn check_to_destroy(s: &SyncTask, head: &FoundHead) -> Result<(
 
 /// What is destroyed must be of a kind that this version can count.
 pub(super) async fn check_supported(s: &SyncTask, head: &FoundHead) -> Result<()> {
-    let unsupported = |what: &str| {
-        Err(Error::Unsupported(format!("{}: {what} cannot be destroyed by this version", head.name)))
-    };
     if objects::field(s, head.object, dsl_dataset::field::REMAP_DEADLIST).await?.is_some() {
-        return unsupported("datasets with blocks that left removed vdevs");
+        let what = "datasets with blocks that left removed vdevs";
+        return Err(Error::Unsupported(format!("{}: {what} cannot be destroyed by this version", head.name)));
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use super::{features, objects, properties, space};
 use crate::cache::Primary;
 use crate::dmu::Policy;
 use crate::dsl::{Settings, SyncTask};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::properties::Prop;
 use crate::zil::SyncMode;
 use crate::zio::Dedup;
@@ -31,8 +31,6 @@ const ON: u64 = 1;
 const OFF: u64 = 2;
 /// The bit of values of `dedup` that have blocks compared.
 const VERIFY: u64 = 1 << 8;
-/// The place of the third copy of an encrypted block holds salt and IV.
-const MAX_ENCRYPTED_COPIES: u64 = 2;
 /// Level code of compressions without levels, and of zstd's default level.
 const DEFAULT_LEVEL: u8 = 255;
 
@@ -105,9 +103,18 @@ pub(super) async fn is_encrypted(s: &SyncTask, dir: ObjectId) -> Result<bool> {
     Ok(objects::field(s, dir, CRYPTO_KEY_OBJ).await?.is_some_and(|key| key != 0))
 }
 
+/// Refuses a stream into, or below, an encrypted dataset.
+pub(super) async fn refuse_encrypted(s: &SyncTask, dir: ObjectId) -> Result<()> {
+    match is_encrypted(s, dir).await? {
+        true => Err(Error::Unsupported(
+            "streams cannot be received into encrypted datasets by this version".to_owned(),
+        )),
+        false => Ok(()),
+    }
+}
+
 /// The policy of the head of a directory.
 pub(super) async fn of_dir(s: &SyncTask, dir: ObjectId) -> Result<Policy> {
-    let most_copies = if is_encrypted(s, dir).await? { MAX_ENCRYPTED_COPIES } else { 3 };
     let chain = space::chain(s, dir).await?;
     let can_dedup = s.has_version(version::DEDUP);
     let (compress, zstd_level) = compression(properties::effective(s, &chain, Prop::Compression).await?);
@@ -115,7 +122,7 @@ pub(super) async fn of_dir(s: &SyncTask, dir: ObjectId) -> Result<Policy> {
         checksum: checksum(properties::effective(s, &chain, Prop::Checksum).await?),
         compress,
         zstd_level,
-        copies: properties::effective(s, &chain, Prop::Copies).await?.clamp(1, most_copies) as u8,
+        copies: properties::effective(s, &chain, Prop::Copies).await?.clamp(1, 3) as u8,
         redundant_metadata: redundant_metadata(
             properties::effective(s, &chain, Prop::RedundantMetadata).await?,
         ),

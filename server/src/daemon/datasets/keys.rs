@@ -272,6 +272,11 @@ async fn load(
     let mut warnings = Vec::new();
     if !dry_run {
         pool.tell(What::Served { name: name.to_owned(), how: "key-loaded" });
+        if let Some(live) = pool.live()
+            && let Err(error) = live.replay_unlocked().await
+        {
+            warnings.push(format!("not all intent logs of '{}' are replayed: {error}", pool.name()));
+        }
         if let Err(error) = pool.find_volumes().await {
             warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
         }

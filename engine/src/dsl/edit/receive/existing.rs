@@ -10,9 +10,7 @@ use super::super::{
     snapshot,
 };
 use super::resume::is_resumable;
-use super::{
-    BegunReceive, RECEIVE_CHILD, ReceiveTarget, check_base, invalid, kind_of, make, refuse_encrypted,
-};
+use super::{BegunReceive, RECEIVE_CHILD, ReceiveTarget, check_base, invalid, kind_of, make};
 use crate::dmu::Objset;
 use crate::dsl::{Spare, SyncTask};
 use crate::error::{Error, Result};
@@ -40,8 +38,7 @@ pub(super) async fn begin_existing(
     }
     limits::check(s, head.phys.dir, Counted::Snapshots, 1, None).await?;
     destroy::check_supported(s, head).await?;
-    refuse_encrypted(s, head.phys.dir).await?;
-    policy::of_dir(s, head.phys.dir).await?;
+    policy::refuse_encrypted(s, head.phys.dir).await?;
     let base = match begin.from_guid == Guid(0) {
         false => Some(base_of(s, begin, target, head).await?),
         true => {

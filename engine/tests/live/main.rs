@@ -19,6 +19,7 @@ mod dedup_pruned;
 mod dedup_traps;
 mod diff;
 mod diff_model;
+mod encrypted;
 mod errlog;
 mod events;
 mod faults;

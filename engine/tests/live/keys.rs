@@ -8,13 +8,17 @@ use device::block_on;
 use engine::dsl::edit::{self, KeyChange, NewContents, NewDataset, NewSnapshot};
 use engine::dsl::keys::{KeyFormat, UserKey};
 use engine::dsl::{Dsl, Found};
-use engine::pool::live::{Layout, LivePool, Syncing};
+use engine::pool::live::{Layout, LivePool, NewPool, Syncing};
 use engine::properties::{Environment, Prop, Style};
 use engine::vdev::Class;
+use engine::zpl::live::{LiveZpl, WriteOptions};
 use engine::{Error, Result};
+use ondisk::ObjsetId;
 use ondisk::features::Feature;
+use ondisk::vdev_config::PoolState;
 
-use crate::support::{Disks, full, new_pool, surroundings};
+use crate::files::FILE;
+use crate::support::{Disks, POOL, full, new_pool, surroundings};
 
 const RAW: &[u8] = &[7; 32];
 const OTHER: &[u8] = &[8; 32];
@@ -22,7 +26,7 @@ const OTHER: &[u8] = &[8; 32];
 /// A pool, and its devices.
 struct Bed {
     pool: Arc<LivePool>,
-    _disks: Disks,
+    disks: Disks,
 }
 
 fn typed(all: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -35,7 +39,7 @@ impl Bed {
         let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
         let pool = LivePool::create(new, surroundings(seed)).await.unwrap();
         pool.start().unwrap();
-        Self { pool, _disks: disks }
+        Self { pool, disks }
     }
 
     fn key(&self, format: KeyFormat, material: &[u8]) -> Arc<UserKey> {
@@ -427,5 +431,148 @@ fn properties_of_keys_are_set_where_they_mean_something() {
         let given = typed(&[("keylocation", "prompt")]);
         let cloned = bed.change(|s| async move { edit::clone(&s, &of, &to, &given).await }).await;
         assert_eq!(refusal(cloned), "Encryption properties must inherit from origin dataset.");
+    });
+}
+
+const TEXT: &[u8] = b"only the owner of the key may ever read this";
+
+async fn id_of(pool: &Arc<LivePool>, name: &str) -> ObjsetId {
+    Dsl::open(&pool.view()).await.unwrap().find(name).await.unwrap().objset_id()
+}
+
+async fn filesystem(pool: &Arc<LivePool>, name: &str) -> Arc<LiveZpl> {
+    pool.filesystem(id_of(pool, name).await).await.unwrap()
+}
+
+async fn write(pool: &Arc<LivePool>, name: &str, file: &str) {
+    let zpl = filesystem(pool, name).await;
+    let file = zpl.create(zpl.zpl().root(), file.as_bytes(), &FILE).await.unwrap();
+    zpl.write(file, 0, &TEXT.repeat(5000), &WriteOptions::default()).await.unwrap();
+    zpl.fsync(file).await.unwrap();
+}
+
+async fn assert_reads(pool: &Arc<LivePool>, name: &str, file: &str) {
+    let zpl = filesystem(pool, name).await;
+    let id = zpl.lookup(zpl.zpl().root(), file.as_bytes()).await.unwrap();
+    let id = id.unwrap_or_else(|| panic!("{name} has no {file}"));
+    let mut bytes = vec![0; TEXT.len() * 5000];
+    zpl.read(id, 0, &mut bytes).await.unwrap();
+    assert!(bytes == TEXT.repeat(5000), "{name}/{file}");
+}
+
+/// What `zdb` says of a dataset with a key.
+fn judge_with(disks: &Disks, key: &str, dataset: &str) {
+    let dir = disks.path().to_str().unwrap();
+    let Some(text) = testkit::oracle::zdb(&["-e", "-p", dir, "-K", key, "-dddd", dataset]) else { return };
+    assert!(text.contains("Dataset ") && text.contains("Object  lvl"), "{dataset}: {text}");
+}
+
+fn hex(key: &[u8]) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An encrypted pool with a volume, a snapshot and a clone, one of which goes back to a snapshot, is exported
+/// after the key of its user changed.
+#[test]
+fn an_encrypted_pool_is_read_with_the_new_key_of_its_user_and_not_with_the_old_one() {
+    let disks = Disks::new(256 << 20);
+    let volume_bytes = 1 << 20;
+    block_on(async {
+        let root_properties = typed(&[("encryption", "aes-256-ccm"), ("keyformat", "raw")]);
+        let top = disks.top(Layout::Single, Class::Normal, "d", 1);
+        let new = NewPool { root_properties, ..new_pool(vec![top], 12) };
+        let env = surroundings(20);
+        let key = Arc::new(UserKey::new(KeyFormat::Raw, RAW, None, &*env.env).unwrap());
+        let pool = LivePool::create_with_key(new, Some(key), env).await.unwrap();
+        pool.start().unwrap();
+        let bed = Bed { pool: Arc::clone(&pool), disks: Disks::new(0) };
+        bed.create("fs", &[("encryption", "aes-128-gcm"), ("dedup", "on")], None).await.unwrap();
+        let contents = NewContents::Volume { size: volume_bytes, sparse: true };
+        let volume = NewDataset { name: full("vol"), contents, properties: Vec::new() };
+        bed.change(|s| async move { edit::create(&s, &volume).await }).await.unwrap();
+        write(&pool, POOL, "top").await;
+        write(&pool, &full("fs"), "before").await;
+        bed.snapshot("fs@s").await;
+        bed.clone("fs@s", "clone").await.unwrap();
+        write(&pool, &full("fs"), "after").await;
+        write(&pool, &full("clone"), "in the clone").await;
+        let volume = pool.volume(id_of(&pool, &full("vol")).await).await.unwrap();
+        volume.write_at(0, &vec![7; volume_bytes as usize], true).await.unwrap();
+        drop(volume);
+        // Back to the snapshot.
+        let id = id_of(&pool, &full("fs")).await;
+        pool.close_log(id).await.unwrap();
+        let (name, to) = (full("fs"), full("fs@s"));
+        bed.change(|s| async move { edit::rollback(&s, &name, Some(&to)).await }).await.unwrap();
+        assert_reads(&pool, &full("fs"), "before").await;
+
+        let key = bed.key(KeyFormat::Raw, OTHER);
+        let change = KeyChange::New { key, location: None };
+        bed.change(|s| async move { edit::change_key(&s, POOL, &change, &[]).await }).await.unwrap();
+        write(&pool, POOL, "with the new key").await;
+        drop(bed);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    let bytes = std::fs::read(disks.file("d0")).unwrap();
+    assert!(!bytes.windows(TEXT.len()).any(|window| window == TEXT), "plaintext on the device");
+    disks.judge(POOL);
+    for name in [POOL, "tank/fs", "tank/clone", "tank/vol"] {
+        judge_with(&disks, &hex(OTHER), name);
+    }
+    block_on(async {
+        let pool = disks.import(POOL, 21).await;
+        pool.start().unwrap();
+        let dsl = Dsl::open(&pool.view()).await.unwrap();
+        assert!(matches!(dsl.load_key(POOL, RAW, false).await, Err(Error::WrongKey { .. })));
+        assert_eq!(dsl.load_key(POOL, OTHER, false).await.unwrap(), 4);
+        drop(dsl);
+        for (name, file) in
+            [(POOL, "top"), (POOL, "with the new key"), ("tank/fs", "before"), ("tank/clone", "in the clone")]
+        {
+            assert_reads(&pool, name, file).await;
+        }
+        let zpl = filesystem(&pool, "tank/fs").await;
+        assert_eq!(zpl.lookup(zpl.zpl().root(), b"after").await.unwrap(), None);
+        drop(zpl);
+        let volume = pool.volume(id_of(&pool, "tank/vol").await).await.unwrap();
+        let mut read = vec![0; volume_bytes as usize];
+        volume.read_at(0, &mut read).await.unwrap();
+        assert!(read.iter().all(|byte| *byte == 7));
+        drop(volume);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+}
+
+/// Keys that OpenZFS made are wrapped anew, and its own `zdb` opens them.
+#[test]
+fn keys_of_the_golden_pool_are_changed() {
+    let Some(golden) = testkit::golden::pool("crypt") else { return };
+    let disks = Disks::of_golden("crypt").unwrap();
+    let old = std::fs::read(golden.expect("pass")).unwrap();
+    block_on(async {
+        let pool = disks.import("crypt", 30).await;
+        pool.start().unwrap();
+        let dsl = Dsl::open(&pool.view()).await.unwrap();
+        dsl.load_key("crypt/gcm", &old, false).await.unwrap();
+        drop(dsl);
+        let key = UserKey::new(KeyFormat::Passphrase, b"another one", Some(100_000), &**pool.env()).unwrap();
+        let change = KeyChange::New { key: Arc::new(key), location: Some("prompt".to_owned()) };
+        pool.change(|s| async move { edit::change_key(&s, "crypt/gcm", &change, &[]).await }).await.unwrap();
+        write(&pool, "crypt/gcm/child", "written after").await;
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("crypt");
+    for name in ["crypt/gcm", "crypt/gcm/child"] {
+        judge_with(&disks, "another one", name);
+    }
+    block_on(async {
+        let pool = disks.import("crypt", 31).await;
+        pool.start().unwrap();
+        let dsl = Dsl::open(&pool.view()).await.unwrap();
+        assert!(matches!(dsl.load_key("crypt/gcm", &old, false).await, Err(Error::WrongKey { .. })));
+        dsl.load_key("crypt/gcm", b"another one\n", false).await.unwrap();
+        drop(dsl);
+        assert_reads(&pool, "crypt/gcm/child", "written after").await;
+        pool.close(PoolState::Exported).await.unwrap();
     });
 }

@@ -109,7 +109,10 @@ fn encrypted_datasets_are_created_and_their_keys_changed() {
     makes(&[], "tank/e/c1", b"");
     makes(&["-o", "encryption=off"], "tank/e/c2", b"");
     makes(&["-o", "encryption=aes-128-ccm"], "tank/e/c3", b"");
-    assert!(fails(&["-o", "encryption=off", "-o", "keylocation=prompt"], "tank/e/x", secret).contains("turned on"));
+    assert!(
+        fails(&["-o", "encryption=off", "-o", "keylocation=prompt"], "tank/e/x", secret)
+            .contains("turned on")
+    );
     let key_file = session.directory().join("rawkey");
     std::fs::write(&key_file, [9; 32]).unwrap();
     let location = format!("keylocation=file://{}", key_file.display());

@@ -11,7 +11,8 @@ use engine::dsl::{Dsl, Found};
 use engine::pool::live::{Layout, LivePool, NewPool, Syncing};
 use engine::properties::{Environment, Prop, Style};
 use engine::vdev::Class;
-use engine::zpl::live::{LiveZpl, WriteOptions};
+use engine::zpl::LiveZpl;
+use engine::zpl::live::WriteOptions;
 use engine::{Error, Result};
 use ondisk::ObjsetId;
 use ondisk::features::Feature;
@@ -47,24 +48,19 @@ impl Bed {
         Arc::new(UserKey::new(format, material, iterations, &**self.pool.env()).unwrap())
     }
 
-    async fn change<T: Send + 'static, F>(&self, task: impl FnOnce(Syncing) -> F + Send + 'static) -> Result<T>
+    async fn change<T: Send + 'static, F>(
+        &self,
+        task: impl FnOnce(Syncing) -> F + Send + 'static,
+    ) -> Result<T>
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
         self.pool.change(task).await
     }
 
-    async fn create(
-        &self,
-        name: &str,
-        properties: &[(&str, &str)],
-        key: Option<Arc<UserKey>>,
-    ) -> Result<()> {
-        let new = NewDataset {
-            name: full(name),
-            contents: NewContents::Filesystem,
-            properties: typed(properties),
-        };
+    async fn create(&self, name: &str, properties: &[(&str, &str)], key: Option<Arc<UserKey>>) -> Result<()> {
+        let new =
+            NewDataset { name: full(name), contents: NewContents::Filesystem, properties: typed(properties) };
         self.change(|s| async move { edit::create_with_key(&s, &new, key.as_ref()).await }).await.map(drop)
     }
 
@@ -230,7 +226,8 @@ fn what_lies_below_a_root_inherits_its_key_unless_it_says_otherwise() {
         assert_eq!(refusal(no_format), "Keyformat required for new encryption root.");
 
         bed.unload("r").await.unwrap();
-        let loaded = [bed.is_loaded("r/a/b").await, bed.is_loaded("r/ccm").await, bed.is_loaded("r/own").await];
+        let loaded =
+            [bed.is_loaded("r/a/b").await, bed.is_loaded("r/ccm").await, bed.is_loaded("r/own").await];
         assert_eq!(loaded, [false, false, true]);
         assert_eq!(bed.property("r/ccm", Prop::Encryption).await, "aes-128-ccm");
         assert_eq!(bed.property("r", Prop::Keylocation).await, "prompt");
@@ -276,7 +273,8 @@ fn another_key_of_the_user_opens_all_below_and_the_old_one_nothing() {
         let not_root = bed.change_key("r/a", KeyChange::Inherit).await;
         assert_eq!(refusal(not_root), "Key inheritting can only be performed on encryption roots.");
         bed.new_key("r/a", RAW).await.unwrap();
-        for (name, root) in [("r/a", "r/a"), ("elsewhere", "r/a"), ("elsewhere/below", "r/a"), ("r/new", "r")] {
+        for (name, root) in [("r/a", "r/a"), ("elsewhere", "r/a"), ("elsewhere/below", "r/a"), ("r/new", "r")]
+        {
             assert_eq!(bed.root_of(name).await.unwrap(), root, "{name}");
         }
         bed.unload("r").await.unwrap();

@@ -27,6 +27,7 @@ const OTHER: &[u8] = &[8; 32];
 /// A pool, and its devices.
 struct Bed {
     pool: Arc<LivePool>,
+    #[expect(dead_code, reason = "the devices are there as long as the pool")]
     disks: Disks,
 }
 
@@ -458,7 +459,7 @@ async fn assert_reads(pool: &Arc<LivePool>, name: &str, file: &str) {
     assert!(bytes == TEXT.repeat(5000), "{name}/{file}");
 }
 
-/// What `zdb` says of a dataset with a key.
+/// What `zdb` says of a dataset with a key, which must not be a raw one: that it does not know.
 fn judge_with(disks: &Disks, key: &str, dataset: &str) {
     let dir = disks.path().to_str().unwrap();
     let Some(text) = testkit::oracle::zdb(&["-e", "-p", dir, "-K", key, "-dddd", dataset]) else { return };
@@ -476,11 +477,11 @@ fn an_encrypted_pool_is_read_with_the_new_key_of_its_user_and_not_with_the_old_o
     let disks = Disks::new(256 << 20);
     let volume_bytes = 1 << 20;
     block_on(async {
-        let root_properties = typed(&[("encryption", "aes-256-ccm"), ("keyformat", "raw")]);
+        let root_properties = typed(&[("encryption", "aes-256-ccm"), ("keyformat", "hex")]);
         let top = disks.top(Layout::Single, Class::Normal, "d", 1);
         let new = NewPool { root_properties, ..new_pool(vec![top], 12) };
         let env = surroundings(20);
-        let key = Arc::new(UserKey::new(KeyFormat::Raw, RAW, None, &*env.env).unwrap());
+        let key = Arc::new(UserKey::new(KeyFormat::Hex, hex(RAW).as_bytes(), None, &*env.env).unwrap());
         let pool = LivePool::create_with_key(new, Some(key), env).await.unwrap();
         pool.start().unwrap();
         let bed = Bed { pool: Arc::clone(&pool), disks: Disks::new(0) };
@@ -504,7 +505,7 @@ fn an_encrypted_pool_is_read_with_the_new_key_of_its_user_and_not_with_the_old_o
         bed.change(|s| async move { edit::rollback(&s, &name, Some(&to)).await }).await.unwrap();
         assert_reads(&pool, &full("fs"), "before").await;
 
-        let key = bed.key(KeyFormat::Raw, OTHER);
+        let key = bed.key(KeyFormat::Hex, hex(OTHER).as_bytes());
         let change = KeyChange::New { key, location: None };
         bed.change(|s| async move { edit::change_key(&s, POOL, &change, &[]).await }).await.unwrap();
         write(&pool, POOL, "with the new key").await;
@@ -521,8 +522,8 @@ fn an_encrypted_pool_is_read_with_the_new_key_of_its_user_and_not_with_the_old_o
         let pool = disks.import(POOL, 21).await;
         pool.start().unwrap();
         let dsl = Dsl::open(&pool.view()).await.unwrap();
-        assert!(matches!(dsl.load_key(POOL, RAW, false).await, Err(Error::WrongKey { .. })));
-        assert_eq!(dsl.load_key(POOL, OTHER, false).await.unwrap(), 4);
+        assert!(matches!(dsl.load_key(POOL, hex(RAW).as_bytes(), false).await, Err(Error::WrongKey { .. })));
+        assert_eq!(dsl.load_key(POOL, hex(OTHER).as_bytes(), false).await.unwrap(), 4);
         drop(dsl);
         for (name, file) in
             [(POOL, "top"), (POOL, "with the new key"), ("tank/fs", "before"), ("tank/clone", "in the clone")]

@@ -1,9 +1,9 @@
 //! [`Locked`]: a box for keys, whose memory is not swapped out, not part of core dumps, and wiped.
 //!
-//! The kernel locks and leaves out whole pages, so keys lie on pages of their own, which nothing else uses and
-//! which are never given back. A page is cut into slots of one size, a power of two. Where locking is not
-//! allowed (`RLIMIT_MEMLOCK`) the page is only left out of dumps; where there are no pages at all, the box is an
-//! ordinary one that is wiped.
+//! The kernel locks and leaves out whole pages, so keys lie on pages of their own, which nothing else uses
+//! and which are never given back. A page is cut into slots of one size, a power of two. Where locking is not
+//! allowed (`RLIMIT_MEMLOCK`) the page is only left out of dumps; where there are no pages at all, the box is
+//! an ordinary one that is wiped.
 //!
 //! | lock | guards | order |
 //! |---|---|---|

@@ -5,9 +5,9 @@
 //! says how the key is given (`keyformat`) and how a passphrase becomes one. Loading the key of a root
 //! therefore unwraps the key of every directory that names it, in the whole pool, since a clone keeps its
 //! origin's key wherever it lies. What is registered with the pool is a key for each object set: heads and
-//! snapshots; and the wrapping key of the root, with which the keys of new children are wrapped. Key files are
-//! read by the caller. What a user gives becomes a key in `user`; new keys and other users' keys are made in
-//! [`super::edit`]. Source of the facts: OpenZFS 2.3 `dsl_crypt.c`, `libzfs_crypto.c`.
+//! snapshots; and the wrapping key of the root, with which the keys of new children are wrapped. Key files
+//! are read by the caller. What a user gives becomes a key in `user`; new keys and other users' keys are made
+//! in [`super::edit`]. Source of the facts: OpenZFS 2.3 `dsl_crypt.c`, `libzfs_crypto.c`.
 
 mod user;
 
@@ -93,8 +93,8 @@ impl Dsl {
 
     /// Loads the key of the encryption root called `name` for all datasets that use it.
     ///
-    /// `material` is what the user gave in the root's format. With `check_only` the key is tried and not kept.
-    /// Gives the number of directories that can be read with it.
+    /// `material` is what the user gave in the root's format. With `check_only` the key is tried and not
+    /// kept. Gives the number of directories that can be read with it.
     pub async fn load_key(&self, name: &str, material: &[u8], check_only: bool) -> Result<usize> {
         let derived = self.derive_key(name, material).await?;
         self.load_derived_key(name, &derived, check_only).await

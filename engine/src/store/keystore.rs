@@ -3,8 +3,8 @@
 //! All objsets of an encryption root (datasets, snapshots, clones) share the root's wrapping key, and a
 //! dataset shares its key with its snapshots and clones. The caller that loads a key registers it for each
 //! objset that it opens; the caller that unloads it removes all of them. Reads of protected blocks look here
-//! first, so that cached and uncached blocks become unreadable together. A dataset that is written is encrypted
-//! with the key that is registered here for its object set.
+//! first, so that cached and uncached blocks become unreadable together. A dataset that is written is
+//! encrypted with the key that is registered here for its object set.
 //!
 //! Beside these are the *wrapping keys* of encryption roots, by the root's directory: what the user knows. A
 //! dataset that is created below a root gets a key of its own, which is wrapped with that of the root.

@@ -71,8 +71,8 @@ impl Action for UnloadKey {
     type Reply = ();
 }
 
-/// Changes the key that a user gives for a dataset, which must be loaded. All that inherits it from there gets
-/// the new one. A dataset that inherits its key becomes an encryption root by this.
+/// Changes the key that a user gives for a dataset, which must be loaded. All that inherits it from there
+/// gets the new one. A dataset that inherits its key becomes an encryption root by this.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ChangeKey {

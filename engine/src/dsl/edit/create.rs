@@ -140,8 +140,8 @@ pub async fn check_create(s: &SyncTask, new: &NewDataset, above: &str, dry_run: 
     Ok(properties::assigned(&plan, Prop::Refreservation))
 }
 
-/// Creates a filesystem or volume. Gives the number of its object set. Below an encrypted one it is encrypted,
-/// unless its properties say otherwise.
+/// Creates a filesystem or volume. Gives the number of its object set. Below an encrypted one it is
+/// encrypted, unless its properties say otherwise.
 pub async fn create(s: &SyncTask, new: &NewDataset) -> Result<ObjsetId> {
     create_with_key(s, new, None).await
 }

@@ -1,17 +1,17 @@
 //! Keys of encrypted datasets, as changes of datasets make, share, wrap anew and free them.
 //!
 //! # The shape of things
-//! An encrypted directory names an object of the MOS, its *key* ([`ondisk::crypto_key`]): two random keys with
-//! which all of its blocks are encrypted and authenticated, wrapped with what a user knows. That user's key
-//! belongs to the *encryption root* that the object names: the directory itself, or one from which it
-//! inherits. A clone shares the key object of its origin, and so its root, wherever it lies; the object counts
-//! its directories.
+//! An encrypted directory names an object of the MOS, its *key* ([`ondisk::crypto_key`]): two random keys
+//! with which all of its blocks are encrypted and authenticated, wrapped with what a user knows. That user's
+//! key belongs to the *encryption root* that the object names: the directory itself, or one from which it
+//! inherits. A clone shares the key object of its origin, and so its root, wherever it lies; the object
+//! counts its directories.
 //!
 //! | change | of keys |
 //! |---|---|
-//! | create | a new key below the parent's root, or as a root of its own; the suite is the parent's or another |
+//! | create | a new key below the parent's root, or as a root of its own; of any suite |
 //! | clone | the origin's object has one more user |
-//! | snapshot | none; the snapshot gets a number for the set of IVs that its blocks have ([`super::snapshot`]) |
+//! | snapshot | none; the snapshot numbers the set of IVs of its blocks ([`super::snapshot`]) |
 //! | rename | none: what inherits cannot leave its root |
 //! | promote | the clone becomes the root in the place of its origin, where that was one |
 //! | change of the user's key | all keys below are wrapped anew |
@@ -22,9 +22,9 @@
 //!
 //! # Random numbers
 //! Keys, the guids by which they are known, and the IVs of wrappings come from the environment
-//! ([`Env::fill_secret`](crate::env::Env::fill_secret)). Each wrapping has an IV of its own, of 96 random bits:
-//! under one user's key so few keys are wrapped that none comes twice. A key that is wrapped anew stays the
-//! same key, so no block is encrypted anew.
+//! ([`Env::fill_secret`](crate::env::Env::fill_secret)). Each wrapping has an IV of its own, of 96 random
+//! bits: under one user's key so few keys are wrapped that none comes twice. A key that is wrapped anew stays
+//! the same key, so no block is encrypted anew.
 //!
 //! | module | what it does |
 //! |---|---|

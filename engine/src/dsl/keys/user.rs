@@ -7,8 +7,8 @@
 //! | `passphrase` | 8 to 512 bytes | the first line, up to a zero byte |
 //!
 //! The length of a passphrase is checked when it becomes the key of something; one that is loaded is as long
-//! as it was then. A passphrase becomes a key by PBKDF2, which takes time by design: no lock of a pool is held
-//! meanwhile. The number of rounds of an existing root comes from the pool, so it is bounded
+//! as it was then. A passphrase becomes a key by PBKDF2, which takes time by design: no lock of a pool is
+//! held meanwhile. The number of rounds of an existing root comes from the pool, so it is bounded
 //! ([`MAX_PBKDF2_ITERATIONS`]): a pool that was made by an attacker must not keep a thread busy for hours.
 //!
 //! Source of the facts: OpenZFS 2.4 `libzfs_crypto.c` (`validate_key`, `get_key_material_stream`).
@@ -149,8 +149,8 @@ pub(super) fn derive(format: KeyFormat, material: &[u8], salt: u64, iterations: 
         KeyFormat::Hex => WrappingKey::from_hex(counted),
         KeyFormat::Passphrase if iterations > MAX_PBKDF2_ITERATIONS => {
             return Err(Error::Unsupported(format!(
-                "its passphrase takes {iterations} rounds of PBKDF2, more than the {MAX_PBKDF2_ITERATIONS} that \
-                 are done"
+                "its passphrase takes {iterations} rounds of PBKDF2, and at most {MAX_PBKDF2_ITERATIONS} are \
+                 done"
             )));
         }
         KeyFormat::Passphrase => WrappingKey::from_passphrase(counted, salt, iterations),

@@ -133,7 +133,8 @@ impl Volumes {
         })
     }
 
-    /// Whether a volume that is not listed, because its key is not loaded, is served to this client otherwise.
+    /// Whether a volume that is not listed, because its key is not loaded, is served to this client
+    /// otherwise.
     async fn would_admit(&self, pool: &OpenPool, name: &str, caller: &Caller<'_>) -> bool {
         let text = async {
             let dsl = pool.dsl().await?;

@@ -122,8 +122,8 @@ fn can_encrypt(is_enabled: impl Fn(Feature) -> bool) -> bool {
     is_enabled(Feature::Encryption) && is_enabled(Feature::BookmarkV2)
 }
 
-/// What a new dataset's properties ask for, with the key that its maker gave. The location of a new root's key
-/// becomes one of them where it was not given. With `without_key` it is not missed: nothing is created.
+/// What a new dataset's properties ask for, with the key that its maker gave. The location of a new root's
+/// key becomes one of them where it was not given. With `without_key` it is not missed: nothing is created.
 pub(in crate::dsl::edit) async fn plan(
     s: &SyncTask,
     plan: &mut Vec<Assignment>,

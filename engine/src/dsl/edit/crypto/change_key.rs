@@ -8,7 +8,8 @@
 //! A key is wrapped anew from the opened one that is registered with the pool. So all must be loaded; none is
 //! left wrapped with a key that its root does not have any more.
 //!
-//! Source of the facts: OpenZFS 2.4 `dsl_crypt.c` (`spa_keystore_change_key_*`, `dsl_dataset_promote_crypt_*`).
+//! Source of the facts: OpenZFS 2.4 `dsl_crypt.c` (`spa_keystore_change_key_*`,
+//! `dsl_dataset_promote_crypt_*`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -47,7 +48,8 @@ fn refuse<T>(why: &str) -> Result<T> {
     Err(Error::Invalid(why.to_owned()))
 }
 
-/// Changes the user's key of a filesystem or volume, whose key must be loaded, and sets user properties of it.
+/// Changes the user's key of a filesystem or volume, whose key must be loaded, and sets user properties of
+/// it.
 pub async fn change_key(
     s: &SyncTask,
     name: &str,

@@ -15,6 +15,7 @@ use engine::pool::live::Surroundings;
 use engine::pool::replayed;
 use engine::txg::Limits;
 use ondisk::crypto_key::KeyFormat;
+use server::api::Secret;
 
 use crate::prompt;
 
@@ -112,13 +113,13 @@ impl PoolPlace {
         }
         let format = dsl.encryption_root_of(&root.name).await?.format;
         let material = match &self.key {
-            Some(file) => read_key(file)?,
+            Some(file) => Secret::from(read_key(file)?),
             None if format == KeyFormat::Passphrase => {
                 prompt::secret(&format!("Enter passphrase for '{}': ", root.name))?
             }
             None => bail!("'{}' is encrypted; give its key with --key FILE", root.name),
         };
-        dsl.load_key(&root.name, &material, false).await?;
+        dsl.load_key(&root.name, material.bytes(), false).await?;
         Ok(())
     }
 }

@@ -16,9 +16,8 @@ use crate::cli::Cli;
 use crate::output::{FAILED, USAGE};
 
 /// Commands that are missing, and what to do instead.
-const COMMANDS: [(&str, &str, &str); 10] = [
+const COMMANDS: [(&str, &str, &str); 9] = [
     ("zpool", "split", "OpenZFS splits pools that were exported here"),
-    ("zfs", "change-key", "OpenZFS changes keys in pools that were exported here"),
     ("zfs", "jail", "jails are FreeBSD's"),
     ("zfs", "program", "a script of 'zfs' commands does the same, each command on its own"),
     ("zfs", "redact", "OpenZFS redacts snapshots in pools that were exported here"),

@@ -8,12 +8,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use anyhow::{Context, Result, ensure};
+use server::api::Secret;
 
 /// Longest line that is taken, in bytes: twice the longest passphrase.
 const MAX_BYTES: usize = 1024;
 
 /// Shows `question` (on a terminal) and reads one line, without its end.
-pub fn secret(question: &str) -> Result<Vec<u8>> {
+pub fn secret(question: &str) -> Result<Secret> {
     let stdin = std::io::stdin();
     let terminal = stdin.is_terminal();
     let _quiet = if terminal {
@@ -23,7 +24,8 @@ pub fn secret(question: &str) -> Result<Vec<u8>> {
     } else {
         None
     };
-    let mut line = Vec::new();
+    // One piece of memory, of which no copy is left behind.
+    let mut line = Vec::with_capacity(MAX_BYTES + 1);
     let mut input = std::io::Read::take(stdin.lock(), MAX_BYTES as u64 + 1);
     input.read_until(b'\n', &mut line).context("cannot read the passphrase")?;
     if terminal {
@@ -34,7 +36,7 @@ pub fn secret(question: &str) -> Result<Vec<u8>> {
     if line.last() == Some(&b'\n') {
         line.pop();
     }
-    Ok(line)
+    Ok(line.into())
 }
 
 /// A terminal that shows nothing of what is typed, until dropped. Ctrl-C too leaves it as it was.

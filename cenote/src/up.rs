@@ -142,7 +142,7 @@ pub fn run(arguments: &UpArguments) -> Result<()> {
     warnings.extend(opened.warnings);
     for (dataset, file) in &arguments.key_files {
         let key = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let load = LoadKey { dataset: dataset.clone(), key: Some(key), ..LoadKey::default() };
+        let load = LoadKey { dataset: dataset.clone(), key: Some(key.into()), ..LoadKey::default() };
         warnings.extend(daemon.ask(&load)?.warnings);
     }
     warnings.extend(load_keys(&daemon, &opened.name)?);
@@ -305,7 +305,7 @@ fn load_keys(daemon: &Arc<Daemon>, pool: &str) -> Result<Vec<String>> {
         for _ in 0..PASSPHRASE_TRIES {
             let question = format!("Enter {} for '{name}' (empty to skip): ", root.format);
             let Ok(key) = prompt::secret(&question) else { break };
-            if key.is_empty() {
+            if key.bytes().is_empty() {
                 break;
             }
             let load = LoadKey { dataset: name.clone(), key: Some(key), ..LoadKey::default() };

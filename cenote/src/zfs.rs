@@ -33,7 +33,7 @@ use server::api::{DatasetEntry, DatasetKind, Owner};
 use crate::output::{self, Numbers};
 use crate::version;
 
-pub use keys::load_missing_keys;
+pub use keys::{AskedKey, load_missing_keys};
 pub use mount::mount_pool;
 
 /// The `zfs` commands.
@@ -85,6 +85,8 @@ pub enum Zfs {
     LoadKey(keys::LoadArguments),
     /// Forget the keys of encrypted datasets
     UnloadKey(keys::UnloadArguments),
+    /// Change the key of an encrypted dataset
+    ChangeKey(keys::ChangeArguments),
     /// Mount filesystems, or list those that are mounted
     Mount(mount::MountArguments),
     /// Unmount filesystems
@@ -134,6 +136,7 @@ impl Zfs {
             Self::Send(arguments) => arguments.run(),
             Self::LoadKey(arguments) => arguments.run(),
             Self::UnloadKey(arguments) => arguments.run(),
+            Self::ChangeKey(arguments) => arguments.run(),
             Self::Mount(arguments) => arguments.run(),
             Self::Unmount(arguments) => arguments.run(),
             Self::Hold(arguments) => arguments.run(false),

@@ -23,8 +23,10 @@
 //! taken as little-endian.
 //!
 //! # Limits
-//! Ciphers and hashes are never our own (`ring`, RustCrypto); of the modes, only CCM is. Raw key
-//! bytes that we hold are wiped when dropped; expanded key schedules inside those libraries are not.
+//! Ciphers and hashes are never our own (`ring`, RustCrypto); of the modes, only CCM is. Keys that are kept,
+//! with their expanded schedules, lie in memory that is not swapped out where that is allowed, not part of core
+//! dumps, and wiped when they are dropped (`locked`). What those libraries have on the stack while they work
+//! is not wiped.
 //!
 //! Source of the facts: OpenZFS 2.3 `zio_crypt.c`, `dsl_crypt.c`, `hkdf.c`, `libzfs_crypto.c`, `zio.c`
 //! (`zio_decrypt`).
@@ -34,6 +36,7 @@ mod ccm;
 mod cipher;
 mod key;
 mod layout;
+mod locked;
 mod mac;
 
 pub use block::{decrypt_block, encrypt_block};

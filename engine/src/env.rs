@@ -1,5 +1,7 @@
 //! [`Env`]: the services that the engine needs from its environment besides devices: the time of day, and
-//! randomness.
+//! randomness. Guids need numbers that hardly ever come twice ([`Env::random`]). Salts and initialization
+//! vectors of encrypted blocks need more: bytes that an attacker cannot foresee and that never come twice
+//! ([`Env::fill_secret`]); a simulator counts what is done with them ([`Env::note_iv`]).
 //!
 //! In production it is the real environment ([`System`]). In tests it is a [`Seeded`] one, so that a whole
 //! pool under load, with all its guids and times, is reproducible from its seed.
@@ -8,6 +10,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::error::{Error, Result};
 use crate::tunables;
 
 /// The services that the engine needs from its environment.
@@ -17,6 +20,21 @@ pub trait Env: Send + Sync + Debug {
 
     /// A random number: guids, salts.
     fn random(&self) -> u64;
+
+    /// Fills bytes that cannot be guessed: salts and initialization vectors.
+    ///
+    /// # Errors
+    /// The source of random bytes fails.
+    fn fill_secret(&self, bytes: &mut [u8]) -> Result<()> {
+        for chunk in bytes.chunks_mut(size_of::<u64>()) {
+            chunk.copy_from_slice(&self.random().to_le_bytes()[..chunk.len()]);
+        }
+        Ok(())
+    }
+
+    /// A block will be encrypted with this initialization vector, under the key with the guid `key` and this
+    /// salt. None may ever come twice.
+    fn note_iv(&self, _key: u64, _salt: [u8; 8], _iv: [u8; 12]) {}
 
     /// The timing of multihost protection.
     fn multihost(&self) -> Multihost {
@@ -74,6 +92,12 @@ impl Env for System {
         // Fills eight bytes from the kernel; the hasher's keys are random too, should that ever fail.
         use std::hash::{BuildHasher, RandomState};
         RandomState::new().hash_one(SystemTime::now())
+    }
+
+    fn fill_secret(&self, bytes: &mut [u8]) -> Result<()> {
+        use ring::rand::{SecureRandom, SystemRandom};
+        let failed = |_| Error::Unsupported("the system gives no random bytes to encrypt with".to_owned());
+        SystemRandom::new().fill(bytes).map_err(failed)
     }
 
     fn owner(&self) -> (u32, u32) {

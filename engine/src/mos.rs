@@ -141,6 +141,11 @@ impl MosTask {
         self.mos.env.random()
     }
 
+    /// Random bytes for keys.
+    pub(crate) fn secret(&self, bytes: &mut [u8]) -> Result<()> {
+        self.mos.env.fill_secret(bytes)
+    }
+
     /// User and group that the root of a new filesystem belongs to.
     pub fn owner(&self) -> (u32, u32) {
         self.mos.env.owner()

@@ -37,6 +37,13 @@
 //!   note. Data that were truncated or freed meanwhile are left out of the record ([`Source`]); if the change
 //!   that did that is not in the same batch, the commit waits for its group.
 //!
+//! # Encryption
+//! Log blocks of an encrypted dataset are encrypted with the dataset's key, and authenticated; only links,
+//! record headers and block pointers are in the clear. So a log is claimed, scrubbed and given up without the
+//! key, and replayed when the key is loaded; until then it stays as it was claimed. The IV of a block is in
+//! the pointer to it, which is written first: so a block is written once, and a batch that failed is never
+//! written to the same blocks again.
+//!
 //! # What a commit waits for
 //! A commit waits for the devices, and for the batch in progress. It waits for a group where correctness
 //! demands it: there is no chain on disk yet, a change has no record, or an earlier change is not in the log.
@@ -307,6 +314,12 @@ impl Zil {
     /// be changed.
     pub async fn replay(&self, onto: &impl Replay) -> Result<Replayed> {
         self.inner.replay(onto).await
+    }
+
+    /// Gives up a log that waits to be replayed, with all its changes: for a dataset that is about to be
+    /// destroyed.
+    pub async fn discard(&self) -> Result<()> {
+        self.inner.discard().await
     }
 
     /// Waits until everything is committed, and frees all blocks of the log. A log that was not replayed

@@ -19,5 +19,5 @@ pub(crate) use physical::{GangTree, How};
 pub(crate) use transform::{decode, decode_embedded, decode_keeping};
 pub(crate) use write::dedup;
 pub(crate) use write::min_alloc;
-pub use write::{Dedup, GangHeaders, LogRoom, WriteRequest, Writer, WriterFeatures};
+pub use write::{Dedup, GangHeaders, LogRoom, Seal, WriteRequest, Writer, WriterFeatures};
 pub(crate) use write::{Meter, is_heavy};

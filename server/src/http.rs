@@ -24,7 +24,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
-use crate::api::{Action, ApiError, FollowChanges, Form, ReceivePart, ReceiveStream};
+use crate::api::{self, Action, ApiError, FollowChanges, Form, ReceivePart, ReceiveStream};
 use crate::caller::Caller;
 use crate::daemon::{self, Daemon, FileComparison, Sending};
 use crate::feed;
@@ -305,7 +305,14 @@ async fn answer(daemon: Arc<Daemon>, caller: Caller, action: String, body: Bytes
         Ok(Form::Once | Form::StreamIn) | Err(_) => {
             // Actions wait for devices through the calling thread's ring, which this runtime's threads do
             // not drive.
-            let act = move || daemon::dispatch_for(&daemon, &caller, &action, &body);
+            let act = move || {
+                let answer = daemon::dispatch_for(&daemon, &caller, &action, &body);
+                // There may be a key in it.
+                if let Ok(mut body) = body.try_into_mut() {
+                    api::wipe(&mut body);
+                }
+                answer
+            };
             tokio::task::spawn_blocking(act).await.map(|answer| Ok(response(StatusCode::OK, answer?)))
         }
     };

@@ -1,10 +1,11 @@
 //! `zfs create` and `zfs clone`: new filesystems and volumes.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use server::api::{CloneSnapshot, CreateDataset, Created};
 use server::sizes::parse_size;
 
 use super::change;
+use super::keys::AskedKey;
 use crate::command_line;
 use crate::output::{self, usage};
 
@@ -75,18 +76,25 @@ impl Arguments {
                 parse_size(text).map_err(|why| usage(format!("bad volume block size '{text}': {why}")))?;
             properties.push(("volblocksize".to_owned(), bytes.to_string()));
         }
-        let request = CreateDataset {
+        let asked = AskedKey::of(&properties);
+        let mut request = CreateDataset {
             name: name.clone(),
             volume_bytes,
             sparse: self.sparse,
             parents: self.parents,
             properties,
+            key: None,
             no_mount: self.no_mount,
             dry_run: self.dry_run,
             command: command_line::command(),
         };
-        let created =
-            change(&request, || format!("cannot create '{name}': no such pool '{}'", super::pool_of(&name)))?;
+        let absent = || format!("cannot create '{name}': no such pool '{}'", super::pool_of(&name));
+        if asked.is_asked_for() && !self.dry_run {
+            // What can be refused without the key is refused before it is asked for.
+            change(&CreateDataset { dry_run: true, ..request.clone() }, absent)?;
+            request.key = Some(asked.ask().with_context(|| format!("cannot create '{name}'"))?);
+        }
+        let created = change(&request, absent)?;
         if self.verbose || self.parsable {
             output::print(&self.text(&name, &created))?;
         }

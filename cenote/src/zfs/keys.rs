@@ -1,21 +1,25 @@
-//! `zfs load-key`, `zfs unload-key`.
+//! `zfs load-key`, `zfs unload-key`, `zfs change-key`; keys of new datasets.
 //!
 //! A key belongs to an encryption root. Where its `keylocation` is a file the daemon reads it; where it is
 //! `prompt` the key is asked for, without echo on a terminal and up to three times, or read from standard
-//! input.
+//! input. A new key is typed twice.
 
 use std::io::{IsTerminal, Read};
 
 use anyhow::{Context, Result, bail};
 use server::api::{
-    ApiError, DatasetKind, ErrorKind, KeyEntry, ListDatasets, ListKeys, Listed, LoadKey, UnloadKey,
+    ApiError, ChangeKey, DatasetKind, ErrorKind, KeyEntry, ListDatasets, ListKeys, Listed, LoadKey, Secret,
+    UnloadKey,
 };
 
+use crate::command_line;
 use crate::output::{self, Exit, FAILED, in_words, usage};
 use crate::{client, prompt};
 
 /// How often a key may be typed.
 const MAX_ATTEMPTS: u32 = 3;
+/// The location of a key that is asked for.
+const PROMPT: &str = "prompt";
 /// Length of a raw key, in bytes.
 const RAW_KEY_BYTES: u64 = 32;
 
@@ -55,6 +59,121 @@ pub struct UnloadArguments {
     datasets: Vec<String>,
 }
 
+/// Arguments of `zfs change-key`.
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub struct ChangeArguments {
+    /// Have the key of the parent, and be no encryption root any more
+    #[arg(short)]
+    inherit: bool,
+    /// Load the key first, if it is not
+    #[arg(short)]
+    load: bool,
+    /// keyformat, keylocation, pbkdf2iters, or a user property (may be repeated)
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    properties: Vec<String>,
+    /// The filesystem or volume
+    #[arg(value_name = "DATASET")]
+    datasets: Vec<String>,
+}
+
+impl ChangeArguments {
+    /// Changes the key.
+    pub fn run(self) -> Result<()> {
+        let name = match self.datasets.as_slice() {
+            [] => return Err(usage("Missing dataset argument")),
+            [name] => name.clone(),
+            _ => return Err(usage("Too many arguments")),
+        };
+        let properties = command_line::properties(&self.properties)?;
+        if self.load {
+            load_key_of(&name)?;
+        }
+        let mut request = ChangeKey {
+            dataset: name,
+            inherit: self.inherit,
+            properties,
+            command: command_line::command(),
+            ..ChangeKey::default()
+        };
+        match change(&mut request) {
+            Ok(()) => Ok(()),
+            Err(error) if error.is::<Exit>() => Err(error),
+            Err(error) => {
+                eprintln!("Key change error: {}", reworded(&in_words(&error)));
+                Err(Exit(FAILED).into())
+            }
+        }
+    }
+}
+
+/// Asks for the new key where it is given by hand, and has it changed.
+fn change(request: &mut ChangeKey) -> Result<()> {
+    let name = request.dataset.clone();
+    let root = match root_of(&name)? {
+        Ok(root) => Some(root),
+        Err(NoRoot::NotEncrypted(_)) => bail!("Dataset not encrypted."),
+        Err(NoRoot::Inherited(..)) => None,
+    };
+    if !request.inherit {
+        let asked = AskedKey::of(&request.properties);
+        let format = asked.format.or(root.as_ref().map(|root| root.format.clone()));
+        let location = asked.location.or(root.map(|root| root.location));
+        if let Some(format) = format
+            && location.is_none_or(|location| location == PROMPT)
+        {
+            // What can be refused without the key is refused before it is asked for.
+            send(&ChangeKey { dry_run: true, ..request.clone() })?;
+            request.key = Some(new_key(&format, Some(&name))?);
+        }
+    }
+    send(request)
+}
+
+fn send(request: &ChangeKey) -> Result<()> {
+    let changed = client::call_running(request)?;
+    changed.with_context(|| format!("cannot open '{}': dataset does not exist", request.dataset))
+}
+
+/// What properties say of the key of something new.
+#[derive(Debug)]
+pub struct AskedKey {
+    format: Option<String>,
+    location: Option<String>,
+}
+
+impl AskedKey {
+    /// Reads that from properties as typed.
+    pub fn of(properties: &[(String, String)]) -> Self {
+        let given = |wanted: &str| {
+            let found = properties.iter().rev().find(|(name, _)| name == wanted);
+            found.map(|(_, value)| value.clone())
+        };
+        Self { format: given("keyformat").filter(|format| format != "none"), location: given("keylocation") }
+    }
+
+    /// Whether it has to be typed, or read from standard input.
+    pub fn is_asked_for(&self) -> bool {
+        self.format.is_some() && self.location.as_deref().is_none_or(|location| location == PROMPT)
+    }
+
+    /// Gets it from the user.
+    pub fn ask(&self) -> Result<Secret> {
+        new_key(self.format.as_deref().unwrap_or_default(), None)
+    }
+}
+
+/// Gets a new key from the user, who types it twice on a terminal. `name` is that of a dataset that is there.
+fn new_key(format: &str, name: Option<&str>) -> Result<Secret> {
+    let typed = std::io::stdin().is_terminal();
+    let of = name.map(|name| format!(" for '{name}'")).unwrap_or_default();
+    let key = ask(format, &format!("Enter new {}{of}:", what(format)), typed)?;
+    if typed && key != ask(format, &format!("Re-enter new {}{of}:", what(format)), typed)? {
+        bail!("Provided keys do not match.");
+    }
+    Ok(key)
+}
+
 /// Keys that were tried and that failed.
 #[derive(Debug, Default)]
 struct Tally {
@@ -90,7 +209,7 @@ impl LoadArguments {
     pub fn run(self) -> Result<()> {
         check(self.all, &self.datasets)?;
         let recursive = self.recursive || self.all;
-        if recursive && self.location.as_deref().is_some_and(|location| location != "prompt") {
+        if recursive && self.location.as_deref().is_some_and(|location| location != PROMPT) {
             return Err(usage("alternate keylocation may only be 'prompt' with -r or -a"));
         }
         let mut tally = Tally::default();
@@ -242,7 +361,7 @@ pub fn load_missing_keys(pool: Option<&str>, files_tried: bool) -> Result<()> {
     let mut tally = Tally::default();
     for root in roots.iter().filter(|root| !root.loaded) {
         match root.location.as_str() {
-            "prompt" => tally.count(load(root, None, false), "Key load error"),
+            PROMPT => tally.count(load(root, None, false), "Key load error"),
             _ => tally.broken |= files_tried,
         }
     }
@@ -292,7 +411,7 @@ fn unload(root: &KeyEntry) -> Result<()> {
 
 /// Loads one key, asking for it again where it was typed wrong.
 fn load(root: &KeyEntry, location: Option<&str>, dry_run: bool) -> Result<()> {
-    let asked = location.unwrap_or(&root.location) == "prompt";
+    let asked = location.unwrap_or(&root.location) == PROMPT;
     let typed = asked && std::io::stdin().is_terminal();
     for attempt in 1.. {
         let key = if asked { Some(ask_for_key(root, typed)?) } else { None };
@@ -321,20 +440,31 @@ fn load(root: &KeyEntry, location: Option<&str>, dry_run: bool) -> Result<()> {
     Ok(())
 }
 
+fn ask_for_key(root: &KeyEntry, typed: bool) -> Result<Secret> {
+    ask(&root.format, &format!("Enter {} for '{}':", what(&root.format), root.dataset), typed)
+}
+
+/// What a key of a format is called.
+fn what(format: &str) -> &'static str {
+    match format {
+        "hex" => "hex key",
+        "raw" => "raw key",
+        _ => "passphrase",
+    }
+}
+
 /// Gets a key from the user: a line, or as many bytes as a raw key has and one more, so that a longer one is
 /// noticed.
-fn ask_for_key(root: &KeyEntry, typed: bool) -> Result<Vec<u8>> {
-    let what = match root.format.as_str() {
+fn ask(format: &str, question: &str, typed: bool) -> Result<Secret> {
+    match format {
         "raw" if typed => bail!("Cannot enter raw keys on the terminal"),
         "raw" => {
-            let mut key = Vec::new();
+            let mut key = Vec::with_capacity(2 * RAW_KEY_BYTES as usize);
             std::io::stdin().lock().take(RAW_KEY_BYTES + 1).read_to_end(&mut key)?;
-            return Ok(key);
+            Ok(key.into())
         }
-        "hex" => "hex key",
-        _ => "passphrase",
-    };
-    prompt::secret(&format!("Enter {what} for '{}':", root.dataset))
+        _ => prompt::secret(question),
+    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use server::api::{AddVdevs, CreatePool, NewDevices, NewLayout};
 
 use super::vdev_spec;
 use super::vdevs::Naming;
 use crate::output::{self, usage};
+use crate::zfs::AskedKey;
 use crate::{client, command_line};
 
 /// Arguments of `zpool create`.
@@ -67,7 +68,8 @@ impl CreateArguments {
         if self.altroot.is_some() && !properties.iter().any(|(name, _)| name == "cachefile") {
             properties.push(("cachefile".to_owned(), "none".to_owned()));
         }
-        let request = CreatePool {
+        let asked = AskedKey::of(&root_properties);
+        let mut request = CreatePool {
             name: name.clone(),
             temporary_name: self.temporary_name,
             devices,
@@ -76,10 +78,16 @@ impl CreateArguments {
             no_features: self.no_features,
             properties,
             root_properties,
+            key: None,
             altroot: self.altroot,
             no_mount: self.no_mount,
             command: command_line::command(),
         };
+        if asked.is_asked_for() && !self.dry_run {
+            // What can be refused without the key is refused before it is asked for.
+            client::call(&CreatePool { dry_run: true, ..request.clone() })?;
+            request.key = Some(asked.ask().with_context(|| format!("cannot create '{name}'"))?);
+        }
         let opened = client::call(&request)?;
         if self.dry_run {
             let layout = vdev_spec::render(&name, None, &request.devices);

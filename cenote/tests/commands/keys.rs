@@ -1,6 +1,7 @@
-//! `zfs load-key`, `zfs unload-key` on the golden encrypted pool. Its key locations are files of the machine
-//! that made it.
+//! `zfs load-key`, `zfs unload-key` on the golden encrypted pool, whose key locations are files of the machine
+//! that made it; and encrypted datasets that are created here.
 
+use crate::created::{assert_judged_good, disks};
 use crate::session::Session;
 
 #[test]
@@ -37,4 +38,137 @@ fn keys_are_checked_loaded_and_unloaded() {
     let ended = session.run(&["zfs", "unload-key", "crypt/vol"]);
     let message = "Key unload error: Key already unloaded for 'crypt/vol'.\n";
     assert_eq!((ended.code, ended.err.as_str()), (1, message));
+}
+
+/// What a command with something on its standard input says on standard error, and whether it failed.
+fn refused(session: &Session, arguments: &[&str], input: &[u8]) -> String {
+    let ended = session.run_with(arguments, input);
+    assert_ne!(ended.code, 0, "{arguments:?}: {}", ended.err);
+    ended.err
+}
+
+fn done(session: &Session, arguments: &[&str], input: &[u8]) {
+    let ended = session.run_with(arguments, input);
+    assert_eq!((ended.code, &*ended.err), (0, ""), "{arguments:?}");
+}
+
+/// The test cases of OpenZFS's `zfs_create_encrypted`, `zfs_change-key*` and `zpool_create_encrypted`, and of
+/// keys that cannot be one.
+#[test]
+fn encrypted_datasets_are_created_and_their_keys_changed() {
+    let session = Session::start();
+    let (place, files) = disks(&session, "p", 1);
+    let disk = files[0].as_str();
+    let secret = b"planted passphrase\n";
+    for options in [
+        &["-O", "keylocation=prompt"][..],
+        &["-O", "keyformat=passphrase"],
+        &["-O", "encryption=off", "-O", "keyformat=passphrase"],
+        &["-O", "encryption=on"],
+        &["-O", "encryption=on", "-O", "keylocation=prompt"],
+    ] {
+        let line = [&["zpool", "create", "-O", "mountpoint=none"], options, &["tank", disk]].concat();
+        refused(&session, &line, secret);
+    }
+    let line = ["zpool", "create", "-O", "mountpoint=none", "tank", disk];
+    done(&session, &line, b"");
+    let create = |options: &[&str], name: &str| -> Vec<String> {
+        let line = [&["zfs", "create"], options, &[name]].concat();
+        line.into_iter().map(str::to_owned).collect()
+    };
+    let fails = |options: &[&str], name: &str, input: &[u8]| {
+        let line = create(options, name);
+        refused(&session, &line.iter().map(String::as_str).collect::<Vec<_>>(), input)
+    };
+    let makes = |options: &[&str], name: &str, input: &[u8]| {
+        let line = create(options, name);
+        done(&session, &line.iter().map(String::as_str).collect::<Vec<_>>(), input);
+    };
+    let on = ["-o", "encryption=on"];
+    let phrase = ["-o", "keyformat=passphrase", "-o", "pbkdf2iters=100000"];
+    let must = "cannot create 'tank/x': Encryption must be turned on to set encryption properties.\n";
+    assert_eq!(fails(&phrase, "tank/x", secret), must);
+    assert_eq!(fails(&["-o", "keylocation=prompt"], "tank/x", secret), must);
+    let format = "cannot create 'tank/x': Keyformat required for new encryption root.\n";
+    assert_eq!(fails(&on, "tank/x", secret), format);
+    let both = [on, [phrase[0], phrase[1]], [phrase[2], phrase[3]]].concat();
+    for (input, why) in [
+        (&b"seven77\n"[..], "Passphrase too short (min 8)."),
+        (&[b'a'; 513][..], "Passphrase too long (max 512)."),
+    ] {
+        assert_eq!(fails(&both, "tank/x", input), format!("cannot create 'tank/x': {why}\n"));
+    }
+    let few = ["-o", "encryption=on", "-o", "keyformat=passphrase", "-o", "pbkdf2iters=99999"];
+    assert!(fails(&few, "tank/x", secret).contains("minimum pbkdf2 iterations is 100000"));
+    let hex = ["-o", "encryption=on", "-o", "keyformat=hex"];
+    assert!(fails(&hex, "tank/x", b"0123\n").contains("Hex key too short (expected 64)."));
+    let raw = ["-o", "encryption=on", "-o", "keyformat=raw"];
+    assert!(fails(&raw, "tank/x", &[1; 33]).contains("Raw key too long (expected 32)."));
+
+    makes(&both, "tank/e", secret);
+    makes(&[], "tank/e/c1", b"");
+    makes(&["-o", "encryption=off"], "tank/e/c2", b"");
+    makes(&["-o", "encryption=aes-128-ccm"], "tank/e/c3", b"");
+    assert!(
+        fails(&["-o", "encryption=off", "-o", "keylocation=prompt"], "tank/e/x", secret)
+            .contains("turned on")
+    );
+    let key_file = session.directory().join("rawkey");
+    std::fs::write(&key_file, [9; 32]).unwrap();
+    let location = format!("keylocation=file://{}", key_file.display());
+    makes(&["-o", "keyformat=raw", "-o", &location, "-s", "-V", "16M"], "tank/e/vol", b"");
+    let value = |property: &str, name: &str| session.print(&["zfs", "get", "-Hpo", "value", property, name]);
+    for (property, name, expected) in [
+        ("encryption", "tank/e", "aes-256-gcm"),
+        ("encryption", "tank/e/c2", "off"),
+        ("encryption", "tank/e/c3", "aes-128-ccm"),
+        ("encryptionroot", "tank/e/c3", "tank/e"),
+        ("encryptionroot", "tank/e/vol", "tank/e/vol"),
+        ("keyformat", "tank/e/c1", "passphrase"),
+        ("keylocation", "tank/e", "prompt"),
+        ("keylocation", "tank/e/c1", "none"),
+        ("pbkdf2iters", "tank/e", "100000"),
+        ("keystatus", "tank/e/c1", "available"),
+        ("keystatus", "tank/e/c2", "-"),
+    ] {
+        assert_eq!(value(property, name), format!("{expected}\n"), "{property} of {name}");
+    }
+
+    // Another passphrase, another format, another root, and back.
+    done(&session, &["zfs", "change-key", "tank/e"], b"another passphrase\n");
+    done(&session, &["zfs", "unload-key", "tank/e"], b"");
+    assert_eq!(value("keystatus", "tank/e/c3"), "unavailable\n");
+    let wrong = refused(&session, &["zfs", "load-key", "tank/e"], secret);
+    assert_eq!(wrong, "Key load error: Incorrect key provided for 'tank/e'.\n");
+    let locked = refused(&session, &["zfs", "change-key", "tank/e"], secret);
+    assert_eq!(locked, "Key change error: Key must be loaded.\n");
+    done(&session, &["zfs", "load-key", "tank/e"], b"another passphrase\nand a second line\n");
+    let no_format = refused(&session, &["zfs", "change-key", "tank/e/c1"], secret);
+    assert_eq!(no_format, "Key change error: Keyformat required for new encryption root.\n");
+    done(&session, &["zfs", "change-key", "-o", "keyformat=hex", "tank/e/c1"], &[b'a'; 64]);
+    assert_eq!(value("encryptionroot", "tank/e/c1"), "tank/e/c1\n");
+    done(&session, &["zfs", "change-key", "-i", "-o", "user:prop=value", "tank/e/c1"], b"");
+    assert_eq!(value("encryptionroot", "tank/e/c1"), "tank/e\n");
+    assert_eq!(value("user:prop", "tank/e/c1"), "value\n");
+    let fixed = refused(&session, &["zfs", "change-key", "-i", "-o", "keyformat=raw", "tank/e"], b"");
+    assert_eq!(fixed, "Key change error: Only user properties may be set with 'zfs change-key -i'\n");
+    let plain = refused(&session, &["zfs", "change-key", "tank"], secret);
+    assert_eq!(plain, "Key change error: Dataset not encrypted.\n");
+    done(&session, &["zfs", "unload-key", "tank/e/vol"], b"");
+    std::fs::write(&key_file, [8; 32]).unwrap();
+    let wrong = refused(&session, &["zfs", "load-key", "tank/e/vol"], b"");
+    assert_eq!(wrong, "Key load error: Incorrect key provided for 'tank/e/vol'.\n");
+    std::fs::write(&key_file, [9; 32]).unwrap();
+    done(&session, &["zfs", "change-key", "-l", "tank/e/vol"], b"");
+
+    // Destroyed with keys unloaded; nothing secret was noted anywhere.
+    session.print(&["zfs", "unload-key", "-r", "tank"]);
+    done(&session, &["zfs", "destroy", "-r", "tank/e"], b"");
+    let history = session.print(&["zpool", "history", "-il", "tank"]);
+    assert!(history.contains("zfs create") && history.contains("zfs change-key"), "{history}");
+    for text in ["planted", "another passphrase", "aaaaaaaa"] {
+        assert!(!history.contains(text), "{text} in {history}");
+    }
+    session.print(&["zpool", "export", "tank"]);
+    assert_judged_good(&place, "tank");
 }

@@ -10,6 +10,7 @@
 //! Source: OpenZFS 2.3 `libzfs_crypto.c`, `zio_crypt.c`, `hkdf.c`.
 
 use super::cipher::{Cipher, Suite};
+use super::locked::Locked;
 use super::{Error, IV_BYTES, MAC_BYTES, Result, SALT_BYTES};
 use ring::{hkdf, hmac, pbkdf2};
 use std::fmt;
@@ -38,7 +39,7 @@ impl<const N: usize> Drop for Secret<N> {
 }
 
 /// The key that opens a dataset's key; what the user knows.
-pub struct WrappingKey(Secret<WRAPPING_KEY_BYTES>);
+pub struct WrappingKey(Locked<Secret<WRAPPING_KEY_BYTES>>);
 
 impl WrappingKey {
     /// `keyformat=passphrase`, with the properties `pbkdf2salt` and `pbkdf2iters`.
@@ -47,7 +48,7 @@ impl WrappingKey {
         let iterations = iterations.ok_or(Error::KeyFormat("number of PBKDF2 iterations"))?;
         let mut key = Secret([0; WRAPPING_KEY_BYTES]);
         pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA1, iterations, &salt.to_le_bytes(), passphrase, &mut key.0);
-        Ok(Self(key))
+        Ok(Self(Locked::new(key)))
     }
 
     /// `keyformat=hex`: 64 digits.
@@ -63,13 +64,13 @@ impl WrappingKey {
                 *byte = *byte << 4 | value as u8;
             }
         }
-        Ok(Self(key))
+        Ok(Self(Locked::new(key)))
     }
 
     /// `keyformat=raw`: 32 bytes.
     pub fn from_raw(bytes: &[u8]) -> Result<Self> {
         let key = bytes.try_into().map_err(|_| Error::KeyFormat("a raw key has 32 bytes"))?;
-        Ok(Self(Secret(key)))
+        Ok(Self(Locked::new(Secret(key))))
     }
 }
 
@@ -136,16 +137,23 @@ pub struct DatasetKey {
     suite: Suite,
     guid: u64,
     version: u64,
-    master_key: Secret<MASTER_KEY_MAX_BYTES>,
-    hmac_key: Secret<HMAC_KEY_BYTES>,
-    hmac: hmac::Key,
+    keys: Locked<Keys>,
     block_keys: RwLock<BlockKeys>,
+}
+
+/// What must be known by no one of a dataset's key.
+struct Keys {
+    master: Secret<MASTER_KEY_MAX_BYTES>,
+    hmac: Secret<HMAC_KEY_BYTES>,
+    /// The same, expanded.
+    expanded: hmac::Key,
 }
 
 impl DatasetKey {
     fn new(suite: Suite, guid: u64, version: u64, master_key: Secret<32>, hmac_key: Secret<64>) -> Self {
-        let hmac = hmac::Key::new(hmac::HMAC_SHA512, &hmac_key.0);
-        Self { suite, guid, version, master_key, hmac_key, hmac, block_keys: RwLock::default() }
+        let expanded = hmac::Key::new(hmac::HMAC_SHA512, &hmac_key.0);
+        let keys = Locked::new(Keys { master: master_key, hmac: hmac_key, expanded });
+        Self { suite, guid, version, keys, block_keys: RwLock::default() }
     }
 
     /// A new key from random bytes.
@@ -182,8 +190,8 @@ impl DatasetKey {
         };
         let mut text = Secret([0; MASTER_KEY_MAX_BYTES + HMAC_KEY_BYTES]);
         let text = &mut text.0[..key_bytes + HMAC_KEY_BYTES];
-        text[..key_bytes].copy_from_slice(&self.master_key.0[..key_bytes]);
-        text[key_bytes..].copy_from_slice(&self.hmac_key.0);
+        text[..key_bytes].copy_from_slice(&self.keys.master.0[..key_bytes]);
+        text[key_bytes..].copy_from_slice(&self.keys.hmac.0);
         let (aad, aad_bytes) = wrapped.aad();
         let cipher = Cipher::new(self.suite.wrapping(), &wrapping_key.0.0)?;
         wrapped.mac = cipher.seal(&iv, &aad[..aad_bytes], text)?;
@@ -194,28 +202,28 @@ impl DatasetKey {
 
     /// HMAC-SHA512 of `data`, cut to the length of a MAC.
     pub fn mac(&self, data: &[u8]) -> [u8; MAC_BYTES] {
-        truncate(hmac::sign(&self.hmac, data).as_ref())
+        truncate(hmac::sign(&self.keys.expanded, data).as_ref())
     }
 
     /// Salt and IV of a block under dedup: from its plaintext, so that equal blocks become equal ciphertext.
     pub fn dedup_salt_and_iv(&self, plaintext: &[u8]) -> ([u8; SALT_BYTES], [u8; IV_BYTES]) {
-        let tag = hmac::sign(&self.hmac, plaintext);
+        let tag = hmac::sign(&self.keys.expanded, plaintext);
         let digest: [u8; SALT_BYTES + IV_BYTES] = truncate(tag.as_ref());
         (truncate(&digest), truncate(&digest[SALT_BYTES..]))
     }
 
     /// Starts an HMAC-SHA512 with the dataset's HMAC key.
     pub(super) fn hmac(&self) -> hmac::Context {
-        hmac::Context::with_key(&self.hmac)
+        hmac::Context::with_key(&self.keys.expanded)
     }
 
     /// The cipher of the blocks with this salt.
-    pub(super) fn block_cipher(&self, salt: [u8; SALT_BYTES]) -> Result<Arc<Cipher>> {
+    pub(super) fn block_cipher(&self, salt: [u8; SALT_BYTES]) -> Result<Arc<Locked<Cipher>>> {
         // A poisoned cache is still a cache: entries are complete before they are put in.
         if let Some(cipher) = self.block_keys.read().unwrap_or_else(PoisonError::into_inner).get(salt) {
             return Ok(cipher);
         }
-        let cipher = Arc::new(self.derive(salt)?);
+        let cipher = Arc::new(Locked::new(self.derive(salt)?));
         self.block_keys.write().unwrap_or_else(PoisonError::into_inner).put(salt, Arc::clone(&cipher));
         Ok(cipher)
     }
@@ -228,7 +236,7 @@ impl DatasetKey {
             }
         }
         let key_bytes = self.suite.key_bytes();
-        let extracted = hkdf::Salt::new(hkdf::HKDF_SHA512, &[]).extract(&self.master_key.0[..key_bytes]);
+        let extracted = hkdf::Salt::new(hkdf::HKDF_SHA512, &[]).extract(&self.keys.master.0[..key_bytes]);
         let mut block_key = Secret([0; MASTER_KEY_MAX_BYTES]);
         let block_key = &mut block_key.0[..key_bytes];
         let info = [&salt[..]];
@@ -254,16 +262,16 @@ fn truncate<const N: usize>(bytes: &[u8]) -> [u8; N] {
 /// The block keys used last, replaced in turn.
 #[derive(Default)]
 struct BlockKeys {
-    entries: Vec<([u8; SALT_BYTES], Arc<Cipher>)>,
+    entries: Vec<([u8; SALT_BYTES], Arc<Locked<Cipher>>)>,
     oldest: usize,
 }
 
 impl BlockKeys {
-    fn get(&self, salt: [u8; SALT_BYTES]) -> Option<Arc<Cipher>> {
+    fn get(&self, salt: [u8; SALT_BYTES]) -> Option<Arc<Locked<Cipher>>> {
         self.entries.iter().find(|(entry, _)| *entry == salt).map(|(_, cipher)| Arc::clone(cipher))
     }
 
-    fn put(&mut self, salt: [u8; SALT_BYTES], cipher: Arc<Cipher>) {
+    fn put(&mut self, salt: [u8; SALT_BYTES], cipher: Arc<Locked<Cipher>>) {
         if self.entries.len() < CACHED_BLOCK_KEYS {
             self.entries.push((salt, cipher));
         } else if let Some(entry) = self.entries.get_mut(self.oldest) {
@@ -287,7 +295,7 @@ mod tests {
             let opened = wrapped.unwrap(&right).unwrap();
             let used = suite.key_bytes();
             assert_eq!(
-                (opened.guid, opened.master_key.0[..used].to_vec(), opened.hmac_key.0),
+                (opened.guid, opened.keys.master.0[..used].to_vec(), opened.keys.hmac.0),
                 (99, vec![3; used], [4; 64])
             );
             assert_eq!(wrapped.unwrap(&wrong).unwrap_err(), Error::WrongKey);

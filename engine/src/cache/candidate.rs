@@ -85,7 +85,8 @@ impl Candidate {
 
     /// Whether a cache device may get the block that `bp` leads to.
     pub(crate) fn is_possible(bp: &Blkptr) -> bool {
-        // Pools with encrypted datasets are only read.
+        // The ARC has the plaintext, which must never be on a device, and making the same ciphertext again
+        // would take the key.
         !bp.is_hole() && !bp.is_embedded() && !bp.uses_crypt() && Self::has_checksum(bp)
     }
 

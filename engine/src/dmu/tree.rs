@@ -127,7 +127,12 @@ impl RawPointer<'_> {
 
     /// The number of non-hole blocks of level 0 below it.
     pub(crate) fn fill(&self, order: ByteOrder) -> u64 {
-        self.word(Self::FILL, order)
+        let uses_crypt = self.word(Self::PROPERTIES, order) >> 61 & 1 != 0;
+        match uses_crypt {
+            false => self.word(Self::FILL, order),
+            // A part of the IV may lie beside it.
+            true => Blkptr::parse(self.0, order).map_or(0, |pointer| pointer.fill()),
+        }
     }
 }
 

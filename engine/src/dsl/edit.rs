@@ -24,6 +24,7 @@
 //! | `space`, `limits` | what directories count, and what there is room for |
 //! | `account` | what a head wrote and gave up |
 //! | `create`, `contents`, `clone`, `rename`, `promote`, `destroy` | filesystems and volumes |
+//! | `crypto` | keys of encrypted datasets |
 //! | `reshape` | volumes that get another block size |
 //! | `receive`, `received_properties` | datasets that are received from a stream |
 //! | `delegation` | who may do what |
@@ -43,6 +44,7 @@ mod clone;
 mod clones;
 mod contents;
 mod create;
+mod crypto;
 mod deadlist;
 mod delegation;
 mod destroy;
@@ -70,8 +72,9 @@ pub use bookmark::{create_bookmark, destroy_bookmark};
 pub use bpobj::create_with_blocks as create_list;
 pub use clone::{clone, rollback};
 pub(crate) use clones::{list_clones_of_directories, list_clones_of_snapshots};
-pub use create::{CreatedPool, NewContents, NewDataset, check_create, create, create_pool};
+pub use create::{CreatedPool, NewContents, NewDataset, check_create, create, create_pool, create_with_key};
 pub(crate) use create::{create_free, create_origin};
+pub use crypto::{KeyChange, change_key};
 pub use delegation::{Grant, allow, grant_to_creator, unallow};
 pub use destroy::{Destroyed, destroy};
 pub use destroy_snapshot::destroy_snapshots;

@@ -5,15 +5,24 @@
 //! says how the key is given (`keyformat`) and how a passphrase becomes one. Loading the key of a root
 //! therefore unwraps the key of every directory that names it, in the whole pool, since a clone keeps its
 //! origin's key wherever it lies. What is registered with the pool is a key for each object set: heads and
-//! snapshots. Key files are read by the caller. Source of the facts: OpenZFS 2.3 `dsl_crypt.c`,
-//! `libzfs_crypto.c`.
+//! snapshots; and the wrapping key of the root, with which the keys of new children are wrapped. Key files
+//! are read by the caller. What a user gives becomes a key in `user`; new keys and other users' keys are made
+//! in [`super::edit`]. Source of the facts: OpenZFS 2.3 `dsl_crypt.c`, `libzfs_crypto.c`.
+
+mod user;
 
 use std::sync::Arc;
 
-use codec::crypt::{self, DatasetKey, Suite, WrappedKey, WrappingKey};
+pub use codec::crypt::WrappingKey;
+use codec::crypt::{self, DatasetKey, Suite, WrappedKey};
 pub use ondisk::crypto_key::KeyFormat;
 use ondisk::crypto_key::{DslCryptoKey, key};
 use ondisk::{ObjectId, ObjsetId};
+
+pub(crate) use user::check_iterations;
+pub use user::{
+    DEFAULT_PBKDF2_ITERATIONS, MAX_PBKDF2_ITERATIONS, MIN_PBKDF2_ITERATIONS, UserKey, asked, check_new,
+};
 
 use super::{Dataset, Dir, Dsl, ValueExt};
 use crate::error::{Error, Result};
@@ -84,22 +93,35 @@ impl Dsl {
 
     /// Loads the key of the encryption root called `name` for all datasets that use it.
     ///
-    /// `material` is what the user gave in the root's format; a line end after digits or a passphrase does
-    /// not count. With `check_only` the key is tried and not kept. Gives the number of directories that can
-    /// be read with it.
+    /// `material` is what the user gave in the root's format. With `check_only` the key is tried and not
+    /// kept. Gives the number of directories that can be read with it.
     pub async fn load_key(&self, name: &str, material: &[u8], check_only: bool) -> Result<usize> {
-        let root = self.encryption_root_of(name).await?;
-        if root.dir.name != name {
-            return Err(Error::Invalid(format!(
-                "'{name}' is not an encryption root: it uses the key of '{}'",
-                root.dir.name
-            )));
-        }
+        let derived = self.derive_key(name, material).await?;
+        self.load_derived_key(name, &derived, check_only).await
+    }
+
+    /// What the material that a user gave for the encryption root called `name` is as a key. Takes time where
+    /// it is a passphrase.
+    pub async fn derive_key(&self, name: &str, material: &[u8]) -> Result<Arc<WrappingKey>> {
+        let root = self.own_root(name).await?;
+        let stored = self.wrapped_key(&root.dir).await?;
+        let (salt, iterations) = (stored.pbkdf2_salt, stored.pbkdf2_iters);
+        user::derive(stored.keyformat, material, salt, iterations).map(Arc::new)
+    }
+
+    /// Loads the key of the encryption root called `name`, which was made of a user's key before
+    /// ([`Dsl::derive_key`]).
+    pub async fn load_derived_key(
+        &self,
+        name: &str,
+        wrapping: &Arc<WrappingKey>,
+        check_only: bool,
+    ) -> Result<usize> {
+        let root = self.own_root(name).await?;
         if root.loaded && !check_only {
             return Err(Error::Busy(format!("the key of '{name}' is already loaded")));
         }
-        let wrapping = self.wrapping_key(&root, material).await?;
-        let own = self.unwrap_key(&root.dir, &wrapping, name).await?;
+        let own = self.unwrap_key(&root.dir, wrapping, name).await?;
         if check_only {
             return Ok(1);
         }
@@ -108,7 +130,7 @@ impl Dsl {
             let uses = self.uses_root(&dir, &root.dir).await?;
             if uses && dir.object != root.dir.object {
                 // One damaged key must not keep all others from being used.
-                match self.unwrap_key(&dir, &wrapping, name).await {
+                match self.unwrap_key(&dir, wrapping, name).await {
                     Ok(key) => keys.push((dir, key)),
                     Err(error) => tracing::warn!(dataset = dir.name, %error, "its key cannot be loaded"),
                 }
@@ -121,30 +143,47 @@ impl Dsl {
                 self.pool().keystore().insert(dataset.objset_id(), Arc::clone(&key));
             }
         }
+        self.pool().keystore().insert_wrapping(root.dir.object, Arc::clone(wrapping));
         Ok(count)
     }
 
-    /// Forgets the key of the encryption root called `name`. The caller has made sure that nothing is mounted
-    /// with it.
+    /// Forgets the key of the encryption root called `name`, in a pool that is only read. The caller has made
+    /// sure that nothing is mounted with it.
     pub async fn unload_key(&self, name: &str) -> Result<()> {
-        let root = self.encryption_root_of(name).await?;
-        if root.dir.name != name {
-            return Err(Error::Invalid(format!(
-                "'{name}' is not an encryption root: it uses the key of '{}'",
-                root.dir.name
-            )));
-        }
+        let root = self.own_root(name).await?;
         if !root.loaded {
             return Err(Error::Invalid(format!("the key of '{name}' is not loaded")));
         }
-        for dir in self.dirs(self.root()).await? {
-            if self.uses_root(&dir, &root.dir).await? {
-                for dataset in self.versions(&dir).await? {
-                    self.pool().keystore().remove(dataset.objset_id());
-                }
+        self.pool().keystore().remove_wrapping(root.dir.object);
+        for dir in self.key_users(&root.dir).await? {
+            for dataset in self.versions(&dir).await? {
+                self.pool().keystore().remove(dataset.objset_id());
             }
         }
         Ok(())
+    }
+
+    /// All directories whose keys are wrapped with the key of an encryption root, itself among them.
+    pub async fn key_users(&self, root: &Dir) -> Result<Vec<Arc<Dir>>> {
+        let mut users = Vec::new();
+        for dir in self.dirs(self.root()).await? {
+            if self.uses_root(&dir, root).await? {
+                users.push(dir);
+            }
+        }
+        Ok(users)
+    }
+
+    /// The dataset called `name` as an encryption root, which it must be.
+    async fn own_root(&self, name: &str) -> Result<EncryptionRoot> {
+        let root = self.encryption_root_of(name).await?;
+        match root.dir.name == name {
+            true => Ok(root),
+            false => Err(Error::Invalid(format!(
+                "'{name}' is not an encryption root: it uses the key of '{}'",
+                root.dir.name
+            ))),
+        }
     }
 
     async fn uses_root(&self, dir: &Dir, root: &Dir) -> Result<bool> {
@@ -158,20 +197,6 @@ impl Dsl {
         let mut versions = self.snapshots(&head).await?;
         versions.push(head);
         Ok(versions)
-    }
-
-    async fn wrapping_key(&self, root: &EncryptionRoot, material: &[u8]) -> Result<WrappingKey> {
-        let invalid = |error: crypt::Error| Error::Invalid(format!("key of '{}': {error}", root.dir.name));
-        match root.format {
-            KeyFormat::Raw => WrappingKey::from_raw(material).map_err(invalid),
-            KeyFormat::Hex => WrappingKey::from_hex(without_line_end(material)).map_err(invalid),
-            KeyFormat::Passphrase => {
-                let stored = self.wrapped_key(&root.dir).await?;
-                let passphrase = without_line_end(material);
-                WrappingKey::from_passphrase(passphrase, stored.pbkdf2_salt, stored.pbkdf2_iters)
-                    .map_err(invalid)
-            }
-        }
     }
 
     /// The key of one directory.
@@ -201,8 +226,4 @@ impl Dsl {
         DslCryptoKey::from_entries(entries.iter().map(|(name, value)| (name.as_bytes(), value)))
             .map_err(|error| Error::corrupt(format!("key of '{}'", dir.name), error))
     }
-}
-
-fn without_line_end(material: &[u8]) -> &[u8] {
-    material.strip_suffix(b"\n").unwrap_or(material)
 }

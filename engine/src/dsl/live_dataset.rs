@@ -7,7 +7,8 @@
 //!
 //! | lock | guards | order |
 //! |---|---|---|
-//! | `opening` | that the filesystem is opened once; held across awaits | first |
+//! | `replaying` | that the log is replayed once; held across awaits | first |
+//! | `opening` | that the filesystem is opened once; held across awaits | after it |
 //! | `settings`, `volume`, `filesystem`, `resume_points` | the values; for a few lines, never across an await | after it, alone |
 
 use std::collections::BTreeMap;
@@ -52,6 +53,8 @@ pub struct LiveDataset {
     filesystem: Mutex<Weak<LiveZpl>>,
     /// Held while the filesystem is opened, which frees files: once.
     opening: AsyncMutex<()>,
+    /// Held while the log is replayed.
+    pub(crate) replaying: AsyncMutex<()>,
     /// Its log may have records of extended attributes inside files when the group that is being written is
     /// committed.
     begins_xattr_log: AtomicBool,
@@ -89,6 +92,7 @@ impl LiveDataset {
             volume: Mutex::default(),
             filesystem: Mutex::default(),
             opening: AsyncMutex::new(()),
+            replaying: AsyncMutex::new(()),
             begins_xattr_log: AtomicBool::new(false),
             resume_points: Mutex::default(),
             idle_txgs: AtomicU32::new(0),
@@ -109,6 +113,12 @@ impl LiveDataset {
     fn is_unused(&self) -> bool {
         // The log has the object set too.
         Arc::strong_count(&self.objset) <= 2 && self.objset.is_clean()
+    }
+
+    /// Whether it can be closed now: nothing uses it, all of it is committed, and its log is given back. The
+    /// caller holds the map of open datasets, and has no handle of its own.
+    pub(super) fn can_be_closed(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1 && self.is_unused() && (self.zil.settles() || self.zil.needs_replay())
     }
 
     /// Whether users may not change it. What serves it asks before each change: the property may be set at

@@ -83,7 +83,7 @@ impl DslPool {
         let room = Arc::new(PoolGauge::new(&allocator));
         let log_space = Arc::new(LogSpace { pool: Arc::clone(&room), txgs: Arc::clone(&txgs) });
         let writer = Writer::new(Arc::clone(mos.pool().store()), allocator);
-        let writer = writer.with_log_room(log_space).with_dedup(tables.for_writer());
+        let writer = writer.with_log_room(log_space).with_dedup(tables.for_writer()).with_env(&env);
         let references = tables.references(&txgs, views);
         Arc::new(Self {
             mos: LiveMos::new(mos, writer, Arc::new(features), env),
@@ -135,6 +135,12 @@ impl DslPool {
         self.datasets.lock().ignore_poison()
     }
 
+    /// The dataset `id`, if it is open and may be used as it is.
+    pub(crate) fn opened(&self, id: ObjsetId) -> Option<Arc<LiveDataset>> {
+        let datasets = self.datasets();
+        datasets.get(&id).filter(|open| !open.objset.is_unauthenticated()).cloned()
+    }
+
     /// Places in the list of destroyed datasets' trees that are not tried again for now.
     pub(crate) fn stalled_trees(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         self.stalled_trees.lock().ignore_poison()
@@ -160,8 +166,11 @@ impl DslPool {
     }
 
     async fn find_or_open(self: &Arc<Self>, id: ObjsetId) -> Result<Arc<LiveDataset>> {
-        if let Some(open) = self.datasets().get(&id) {
-            return Ok(Arc::clone(open));
+        if let Some(open) = self.opened(id) {
+            return Ok(open);
+        }
+        if !self.close(id) {
+            return Err(Error::Busy(format!("dataset {id} was opened without its key, and is in use")));
         }
         let dsl = Dsl::open_in(self.mos.objset().view()).await?;
         let dataset = dsl.dataset_of_object(ObjectId(id.get())).await?;
@@ -197,6 +206,16 @@ impl DslPool {
 
     fn can_clone(&self) -> bool {
         self.mos.features().count(Feature::BlockCloning).is_some()
+    }
+
+    /// Closes a dataset, if it is open and nothing uses it. Whether it is closed. For those who have the turn.
+    pub(crate) fn close(&self, id: ObjsetId) -> bool {
+        let mut datasets = self.datasets();
+        let can_be_closed = datasets.get(&id).is_none_or(LiveDataset::can_be_closed);
+        if can_be_closed {
+            datasets.remove(&id);
+        }
+        can_be_closed
     }
 
     /// Closes datasets that were not used for some groups. For those who have the turn.

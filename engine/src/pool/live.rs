@@ -77,6 +77,7 @@
 //! | `jobs` | long work: whose it is |
 //! | `sweep` | initializing and trimming free space by hand |
 //! | `quota_upgrade` | counting files for quotas |
+//! | `encrypted` | encrypted datasets whose keys come and go |
 //! | `free_files` | freeing large files without a name |
 //! | `dedup` | pruning dedup tables, reading them ahead, filling their filters |
 //! | `reshape` | volumes that get another block size |
@@ -97,6 +98,7 @@ mod create;
 mod dedup;
 mod detach;
 mod devices;
+mod encrypted;
 mod errlog;
 mod error_scrub;
 mod events;
@@ -338,8 +340,8 @@ impl LivePool {
     /// # Errors
     /// [`Error::ReadOnly`](crate::Error::ReadOnly) for a snapshot: nothing can change one.
     pub async fn dataset(self: &Arc<Self>, id: ObjsetId) -> Result<Arc<LiveDataset>> {
-        if let Some(open) = self.datasets().get(&id) {
-            return Ok(Arc::clone(open));
+        if let Some(open) = self.dsl.opened(id) {
+            return Ok(open);
         }
         // While a group is synced, the MOS is between two states.
         let _turn = self.syncing.take().await;
@@ -348,13 +350,17 @@ impl LivePool {
 
     /// The volume of a head dataset, the same for all who ask for it: their changes must be ordered.
     pub async fn volume(self: &Arc<Self>, id: ObjsetId) -> Result<Arc<LiveZvol>> {
-        self.dataset(id).await?.volume(&self.txgs).await
+        let dataset = self.dataset(id).await?;
+        self.unlocked(&dataset).await?;
+        dataset.volume(&self.txgs).await
     }
 
     /// The filesystem of a head dataset, the same for all who ask for it, as its properties say now and from
     /// now on: that of a mount that was taken away by force, too.
     pub async fn filesystem(self: &Arc<Self>, id: ObjsetId) -> Result<Arc<LiveZpl>> {
-        let (filesystem, may_change) = self.dataset(id).await?.filesystem(&self.txgs).await?;
+        let dataset = self.dataset(id).await?;
+        self.unlocked(&dataset).await?;
+        let (filesystem, may_change) = dataset.filesystem(&self.txgs).await?;
         if may_change {
             self.complete_counts(id, &filesystem);
         }

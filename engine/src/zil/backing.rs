@@ -2,19 +2,22 @@
 //! header.
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, Weak};
 
+use codec::crypt::{self, MAC_BYTES, decrypt_block, encrypt_block};
 use device::IoBuf;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use ondisk::blkptr::Blkptr;
-use ondisk::zil::{ChainSeed, ZilHeader};
+use ondisk::zil::{ChainSeed, ZilChain, ZilHeader};
 use ondisk::{ObjectId, ObjsetId, Txg};
 
 use super::lock;
 use crate::dmu::{Early, LiveObjset};
 use crate::error::{Error, Result};
 use crate::stats::ZilCounters;
+use crate::store::Store;
 use crate::txg::Tx;
 use crate::vdev::Class;
 use crate::zio::Writer;
@@ -83,6 +86,21 @@ pub(super) trait Backing: Send + Sync + Debug {
     /// Reads the data block that a record points to.
     fn read_data<'a>(&'a self, object: ObjectId, bp: &'a Blkptr) -> BoxFuture<'a, Result<Block>>;
 
+    /// Reads the data block that a record points to and verifies its checksum. Needs no key.
+    fn check_data<'a>(&'a self, object: ObjectId, bp: &'a Blkptr) -> BoxFuture<'a, Result<()>> {
+        async move { self.read_data(object, bp).await.map(drop) }.boxed()
+    }
+
+    /// Encrypts a log block that is complete but for its checksum, if its pointer says that it is encrypted.
+    fn encrypt(&self, _bp: &Blkptr, _bytes: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+
+    /// Decrypts a log block that was read, and verifies that it is what was written.
+    fn decrypt(&self, _bp: &Blkptr, _bytes: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+
     /// Reads the data of a write to an object.
     fn fetch<'a>(&'a self, write: Written, into: &'a mut [u8]) -> BoxFuture<'a, Result<Fetched>>;
 
@@ -115,6 +133,17 @@ pub(super) trait Backing: Send + Sync + Debug {
     /// Whether a log block lies on a log device.
     fn is_on_log_device(&self, _bp: &Blkptr) -> bool {
         false
+    }
+}
+
+/// Where the MAC of an encrypted log block lies: in the last half of the checksum in its chain structure.
+const MAC_PLACE: Range<usize> = ZilChain::SIZE - MAC_BYTES..ZilChain::SIZE;
+
+/// Reads a block that a record points to, without decrypting it.
+pub(super) async fn check_data(store: &Store, bp: &Blkptr, at: &Bookmark) -> Result<()> {
+    match bp.uses_crypt() {
+        true => store.read_raw(bp, at).await.map(drop),
+        false => store.read_block(bp, at).await.map(drop),
     }
 }
 
@@ -152,7 +181,11 @@ impl Backing for Live {
     }
 
     fn allocate(&self, txg: Txg, bytes: usize) -> BoxFuture<'_, Result<Blkptr>> {
-        self.writer.allocate_log_block(txg, bytes as u64).boxed()
+        async move {
+            let key = self.objset.key()?;
+            self.writer.allocate_log_block(txg, bytes as u64, key.as_deref()).await
+        }
+        .boxed()
     }
 
     fn write<'a>(&'a self, bp: &'a Blkptr, bytes: IoBuf, durably: bool) -> BoxFuture<'a, Result<()>> {
@@ -186,6 +219,39 @@ impl Backing for Live {
     fn read_data<'a>(&'a self, object: ObjectId, bp: &'a Blkptr) -> BoxFuture<'a, Result<Block>> {
         let at = Bookmark { object: object.get(), ..self.bookmark(bp) };
         async move { self.writer.store().read_block(bp, &at).await }.boxed()
+    }
+
+    fn check_data<'a>(&'a self, object: ObjectId, bp: &'a Blkptr) -> BoxFuture<'a, Result<()>> {
+        let at = Bookmark { object: object.get(), ..self.bookmark(bp) };
+        async move { check_data(self.writer.store(), bp, &at).await }.boxed()
+    }
+
+    fn encrypt(&self, bp: &Blkptr, bytes: &mut [u8]) -> Result<()> {
+        if !bp.uses_crypt() {
+            return Ok(());
+        }
+        let at = self.bookmark(bp);
+        let key = self.objset.key()?.ok_or(Error::KeyNotLoaded { at })?;
+        let (ty, order) = (bp.dmu_type(), bp.byte_order());
+        let mac = encrypt_block(&key, ty, order, bp.salt(), bp.iv(), bytes);
+        let mac = mac.map_err(|error| Error::corrupt(at.to_string(), error))?;
+        let place =
+            bytes.get_mut(MAC_PLACE).ok_or_else(|| Error::corrupt(at.to_string(), "it is too short"))?;
+        place.copy_from_slice(&mac);
+        Ok(())
+    }
+
+    fn decrypt(&self, bp: &Blkptr, bytes: &mut [u8]) -> Result<()> {
+        let at = self.bookmark(bp);
+        match (self.objset.key()?, bp.uses_crypt()) {
+            (None, false) => Ok(()),
+            // A plain log of an encrypted dataset was made by another hand.
+            (Some(_), false) | (None, true) => Err(Error::Authentication { at }),
+            (Some(key), true) => decrypt_block(&key, bp, bytes).map_err(|error| match error {
+                crypt::Error::Authentication => Error::Authentication { at },
+                error => Error::corrupt(at.to_string(), error),
+            }),
+        }
     }
 
     fn fetch<'a>(&'a self, write: Written, into: &'a mut [u8]) -> BoxFuture<'a, Result<Fetched>> {

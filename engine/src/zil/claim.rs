@@ -22,6 +22,12 @@
 //! A log without records gets a new seed and stays in use: the block that its header points to waits for the
 //! first record.
 //!
+//! # Without keys
+//! Logs of encrypted datasets are claimed before keys are loaded. Links, record headers and block pointers are
+//! not encrypted; the rest of a record is ciphertext here and says nothing. Blocks that records point to are
+//! verified by their checksums. A log without records is given up, so that no block is encrypted twice with
+//! the IV in its pointer.
+//!
 //! Source of the facts: OpenZFS 2.3 `zil.c` (`zil_check_log_chain`, `zil_claim_write`), `vdev_mirror.c`.
 
 use std::collections::HashSet;
@@ -32,7 +38,7 @@ use ondisk::zil::record::WriteData;
 use ondisk::zil::{ChainSeed, FLAG_CLAIM_LR_SEQ_VALID, FLAG_REPLAY_NEEDED, LogBlock, Record, ZilHeader};
 use ondisk::{ByteOrder, ObjsetId, Txg};
 
-use super::backing::{Backing, log_bookmark};
+use super::backing::{Backing, check_data, log_bookmark};
 use super::chain::Chain;
 use super::{Inner, lock, plan};
 use crate::env::Env;
@@ -165,7 +171,9 @@ pub(super) async fn claim_log(
         return Ok(header);
     }
     let bp = &header.log;
+    // What was written to an encrypted block before a crash, and is not whole, has used its IV.
     let is_kept = backing.may_keep_log()
+        && !bp.uses_crypt()
         && bp.checksum_type() == ChecksumType::Zilog2
         && bp.byte_order() == ByteOrder::Little;
     if !is_kept {
@@ -232,8 +240,8 @@ async fn follow(
             let Ok(record) = record else { return Ok(claimed) };
             let can_go_on = match record.parse() {
                 Ok(Record::Write { object, data: WriteData::Block(data), .. }) if is_new(&data, txg) => {
-                    match backing.read_data(object, &data).await {
-                        Ok(_) => claim_once(backing, &data, txg, &mut places).await.is_ok(),
+                    match backing.check_data(object, &data).await {
+                        Ok(()) => claim_once(backing, &data, txg, &mut places).await.is_ok(),
                         Err(error) => {
                             unreadable.refuse(backing.objset(), error)?;
                             false
@@ -305,7 +313,7 @@ pub async fn check(store: &Store, objset: ObjsetId, header: &ZilHeader, next: Tx
             let Ok(record) = record else { return Ok(()) };
             if let Ok(Record::Write { object, data: WriteData::Block(data), .. }) = record.parse()
                 && is_new(&data, next)
-                && let Err(error) = store.read_block(&data, &Bookmark { object: object.get(), ..at }).await
+                && let Err(error) = check_data(store, &data, &Bookmark { object: object.get(), ..at }).await
             {
                 return Unreadable::Refused.refuse(objset, error);
             }

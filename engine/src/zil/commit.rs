@@ -309,7 +309,9 @@ impl Inner {
                 is_whole.fetch_and(!is_noted, Ordering::Relaxed);
             }
         }
-        plan::seal(&mut buf, planned, bp, next).map_err(|error| Error::corrupt("log block", error))?;
+        plan::link(&mut buf, planned, next);
+        self.backing.encrypt(bp, &mut buf)?;
+        plan::seal(&mut buf, bp).map_err(|error| Error::corrupt("log block", error))?;
         self.backing.write(bp, buf, durably).await?;
         self.count_block(planned, bp);
         Ok(())

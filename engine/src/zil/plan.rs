@@ -215,17 +215,17 @@ fn write_head(txg: Txg, seq: u64, object: ObjectId, offset: u64, length: u64) ->
     writer.finish()
 }
 
-/// Puts the link to `next` into a laid-out block that `bp` points to, and its checksum.
-pub(super) fn seal(
-    buf: &mut IoBuf,
-    planned: &Planned,
-    bp: &Blkptr,
-    next: &Blkptr,
-) -> Result<(), codec::Error> {
+/// Puts the link to `next` into a laid-out block.
+pub(super) fn link(buf: &mut IoBuf, planned: &Planned, next: &Blkptr) {
     let used_bytes = (ZilChain::SIZE + planned.used) as u64;
     let chain = ZilChain { next: *next, used_bytes, checksum: [0; 4] }.encode(ByteOrder::Little);
     buf[..ZilChain::SIZE].copy_from_slice(&chain);
-    codec::checksum::seal_zilog(ChecksumType::Zilog2, buf, &bp.checksum(), false, ByteOrder::Little)
+}
+
+/// Puts the checksum into a linked block that `bp` points to. Of an encrypted block, the MAC stays.
+pub(super) fn seal(buf: &mut IoBuf, bp: &Blkptr) -> Result<(), codec::Error> {
+    let (ty, is_encrypted) = (ChecksumType::Zilog2, bp.uses_crypt());
+    codec::checksum::seal_zilog(ty, buf, &bp.checksum(), is_encrypted, ByteOrder::Little)
 }
 
 /// The pointer to a log block, with `seed` in its checksum words.

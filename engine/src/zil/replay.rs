@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ondisk::ObjectId;
 use ondisk::blkptr::Blkptr;
 use ondisk::zil::record::WriteData;
-use ondisk::zil::{ChainSeed, FLAG_CLAIM_LR_SEQ_VALID, Record, ZilHeader};
+use ondisk::zil::{ChainSeed, FLAG_CLAIM_LR_SEQ_VALID, LogBlock, Record, ZilHeader};
 
 use super::chain::State;
 use super::claim::{Walk, cloned};
@@ -89,7 +89,11 @@ impl Inner {
         let mut walk = Walk::new(&header);
         'blocks: while let Some(bp) = walk.block() {
             blocks.push(bp);
-            let Ok(bytes) = self.backing.read(&bp).await else { break };
+            let Ok(mut bytes) = self.backing.read(&bp).await else { break };
+            if LogBlock::parse(&bp, &bytes).is_err() {
+                break;
+            }
+            self.backing.decrypt(&bp, &mut bytes)?;
             let Some(block) = walk.follow(&bp, &bytes) else { break };
             replayed.blocks += 1;
             for raw in block.records() {
@@ -122,6 +126,40 @@ impl Inner {
         lock(&self.chain).adopt(blocks, referred, clones);
         self.end().await?;
         Ok(replayed)
+    }
+
+    /// Gives up a claimed log with all its records, which needs no key.
+    pub(super) async fn discard(&self) -> Result<()> {
+        let header = match lock(&self.chain).state {
+            State::Claimed(header) => header,
+            _ => return Ok(()),
+        };
+        let (mut blocks, mut referred, mut clones) = (Vec::new(), Vec::<Blkptr>::new(), Vec::new());
+        let mut walk = Walk::new(&header);
+        'blocks: while let Some(bp) = walk.block() {
+            blocks.push(bp);
+            let Ok(bytes) = self.backing.read(&bp).await else { break };
+            let Some(block) = walk.follow(&bp, &bytes) else { break };
+            for raw in block.records() {
+                let Ok(raw) = raw else { break 'blocks };
+                if !walk.includes(raw.header.seq) {
+                    break 'blocks;
+                }
+                match raw.parse() {
+                    Ok(Record::Write { data: WriteData::Block(data), .. })
+                        if !data.is_hole()
+                            && data.birth() >= header.claim_txg
+                            && !referred.contains(&data) =>
+                    {
+                        referred.push(data);
+                    }
+                    Ok(Record::CloneRange { blocks, .. }) => clones.extend(cloned(&blocks)),
+                    _ => {}
+                }
+            }
+        }
+        lock(&self.chain).adopt(blocks, referred, clones);
+        self.end().await
     }
 
     async fn apply(&self, onto: &impl Replay, record: &Record<'_>, applied: &Applied) -> Result<()> {

@@ -27,6 +27,7 @@
 //! | `dedup` | blocks that are stored already |
 //! | `encode` | compress, embed, checksum: pure functions |
 //! | `features` | what the pool's features allow |
+//! | [`seal`] | blocks of encrypted object sets |
 //! | `place` | space and pieces of a batch |
 //! | `gang` | blocks in parts |
 //! | `log_block` | blocks of intent logs |
@@ -44,6 +45,7 @@ mod log_block;
 mod offload;
 mod pace;
 mod place;
+pub(crate) mod seal;
 #[cfg(test)]
 mod tests;
 mod written;
@@ -67,11 +69,14 @@ use self::gang::{Gang, Refused};
 pub use self::log_block::LogRoom;
 pub(crate) use self::pace::{Meter, is_heavy};
 use self::place::Placement;
+use self::seal::Ivs;
+pub use self::seal::Seal;
 use self::written::Written;
 pub use self::written::WrittenBytes;
 use super::{GangTree, How};
 use crate::alloc::{Allocator, Denied, MetaslabId};
 use crate::cache::{Loaded, Retain, fitted, is_kept_compressed};
+use crate::env::{Env, System};
 use crate::error::{Attempt, Error, Result};
 use crate::store::Store;
 use crate::vdev::write::Piece;
@@ -131,6 +136,8 @@ pub struct WriteRequest {
     pub retain: Retain,
     /// Whether a cache device may get the block while the ARC has it.
     pub may_feed: bool,
+    /// How the block is protected, in an encrypted object set.
+    pub seal: Option<Seal>,
     /// The fill count of the pointer: non-hole blocks below, including this one; for blocks of dnodes, the
     /// allocated dnodes.
     pub fill: u64,
@@ -145,13 +152,15 @@ pub struct Writer {
     written: Arc<Written>,
     log_room: Option<Arc<dyn LogRoom>>,
     dedup: Option<Arc<dyn DedupTable>>,
+    ivs: Ivs,
 }
 
 impl Writer {
     /// A writer for a pool that has [`WriterFeatures::ALL`].
     pub fn new(store: Arc<Store>, allocator: Arc<Allocator>) -> Self {
         let (features, written) = (Arc::default(), Arc::default());
-        Self { store, allocator, features, written, log_room: None, dedup: None }
+        let ivs = Ivs::new(Arc::new(System));
+        Self { store, allocator, features, written, log_room: None, dedup: None, ivs }
     }
 
     /// The features that blocks of the pool may use.
@@ -178,6 +187,11 @@ impl Writer {
     /// Gives the dedup tables; without them no block is deduplicated.
     pub(crate) fn with_dedup(self, table: Arc<dyn DedupTable>) -> Self {
         Self { dedup: Some(table), ..self }
+    }
+
+    /// Takes salts and initialization vectors from `env`.
+    pub(crate) fn with_env(self, env: &Arc<dyn Env>) -> Self {
+        Self { ivs: Ivs::new(Arc::clone(env)), ..self }
     }
 
     /// The store below the blocks.
@@ -239,6 +253,7 @@ impl Writer {
             request.may_embed &= features.embedded_data;
             request.copies = request.copies.min(features.max_copies);
             request.compress = features.compress(request.compress);
+            self.ivs.give(request)?;
         }
         let units = Units::of(self.store.vdevs());
         let salt = self.store.salt.get().copied();
@@ -280,7 +295,7 @@ impl Writer {
         for owner in stored {
             if let (Some(request), Some(pointer)) = (batch.get(owner), pointers.get(owner)) {
                 is_stored[owner] = true;
-                let key = |pointer: &Blkptr| self.store.cache_key(pointer, false);
+                let key = |pointer: &Blkptr| self.store.cache_key(pointer, pointer.uses_crypt());
                 let old = request.previous.as_ref().filter(|old| !old.is_hole() && !old.is_embedded());
                 let loaded = || self.loaded(request, pointer, encoded.get(owner));
                 self.store.cache().supersede(old.map(key), key(pointer), loaded, request.retain);
@@ -313,7 +328,11 @@ impl Writer {
         // Bytes that were changed on demand are not those of the block.
         let is_compressed = stored.compress != CompressType::Off && !vdevs.injections().has_blocks();
         let is_wanted = is_compressed && (is_for_device || is_kept_compressed());
-        let physical = is_wanted.then(|| fitted(&stored.bytes));
+        // The ARC has blocks decrypted.
+        let physical = match stored.crypt {
+            None => is_wanted.then(|| fitted(&stored.bytes)),
+            Some(_) => stored.plain.clone(),
+        };
         Loaded::of(block, pointer, physical, is_for_device)
     }
 
@@ -651,7 +670,7 @@ fn store<S: place::Space>(
     };
     let gang = Gang { owner, class, copies, checksum: request.checksum, salt };
     let place = place_of(request, &block, placement.txg).map(|place| place.dvas().collect::<Vec<_>>());
-    let (digest, compress) = (block.digest, block.compress);
+    let (digest, compress, crypt) = (block.digest, block.compress, block.crypt);
     let refused = |refused| match refused {
         Refused::NotLoaded(id) => Unplaced::NotLoaded(id),
         Refused::NoSpace => Unplaced::Failed(Error::NoSpace(request.at.to_string())),
@@ -692,7 +711,7 @@ fn store<S: place::Space>(
         logical_birth: placement.txg,
         physical_birth: placement.txg,
         fill: request.fill,
-        crypt: None,
+        crypt,
     };
     parts.build().map_err(Error::format(request.at.to_string())).map_err(Unplaced::Failed)
 }

@@ -52,6 +52,14 @@ pub struct CryptParts {
     pub mac: [u8; 16],
 }
 
+impl CryptParts {
+    /// The MAC as the last two words of the checksum.
+    pub fn mac_words(&self, order: ByteOrder) -> [u64; 2] {
+        let (halves, _) = self.mac.as_chunks::<8>();
+        [0, 1].map(|half| halves.get(half).map_or(0, |bytes| order.u64(*bytes)))
+    }
+}
+
 impl BlkptrParts {
     /// Packs the parts, refusing what does not fit its field.
     pub fn build(&self) -> Result<Blkptr> {
@@ -89,10 +97,7 @@ impl BlkptrParts {
                 words[FILL] = field("fill", self.fill, 32)? | u64::from(order.u32([i8, i9, i10, i11])) << 32;
             }
             if self.dmu_type != DmuType::OBJSET {
-                let (halves, _) = crypt.mac.as_chunks::<8>();
-                for (word, half) in words[CHECKSUM + 2..].iter_mut().zip(halves) {
-                    *word = order.u64(*half);
-                }
+                words[CHECKSUM + 2..].copy_from_slice(&crypt.mac_words(order));
             }
         }
         Blkptr::from_words(words)

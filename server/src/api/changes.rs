@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, ApiError, Declaration, Delegated, Effects, Need, Part, Role, needs};
+use super::{Action, ApiError, Declaration, Delegated, Effects, Need, Part, Role, Secret, needs};
 
 /// Creates a filesystem or a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -23,6 +23,8 @@ pub struct CreateDataset {
     pub parents: bool,
     /// Properties as given by `-o name=value`.
     pub properties: Vec<(String, String)>,
+    /// The key, where its properties make it an encryption root whose `keylocation` is `prompt`.
+    pub key: Option<Secret>,
     /// Do not mount it.
     pub no_mount: bool,
     /// Only check.

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Delegated, Effects, Listed, OpenedPool, Part, Role, VdevNode, Warnings};
+use super::{
+    Action, Declaration, Delegated, Effects, Listed, OpenedPool, Part, Role, Secret, VdevNode, Warnings,
+};
 
 /// How the devices of a new top-level vdev stand together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -90,6 +92,9 @@ pub struct CreatePool {
     pub properties: Vec<(String, String)>,
     /// Properties of the root filesystem, as given by `-O name=value`.
     pub root_properties: Vec<(String, String)>,
+    /// The key of the root filesystem, where its properties make it an encryption root whose `keylocation` is
+    /// `prompt`.
+    pub key: Option<Secret>,
     /// Directory under which all mountpoints are placed.
     pub altroot: Option<PathBuf>,
     /// Mount nothing.

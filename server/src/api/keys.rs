@@ -3,32 +3,22 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Delegated, Effects, Need, Part, Role};
+use super::needs;
+use super::{Action, Declaration, Delegated, Effects, Need, Part, Role, Secret};
 
 /// Loads the key of an encryption root, or only checks it.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LoadKey {
     /// The encryption root.
     pub dataset: String,
     /// The passphrase, hex digits or raw bytes, as the root's `keyformat` says; a line end after digits or a
     /// passphrase does not count. `None` reads the file that the root's `keylocation` names.
-    pub key: Option<Vec<u8>>,
+    pub key: Option<Secret>,
     /// A location to read instead of the root's `keylocation`: `file:///…`.
     pub location: Option<String>,
     /// Check the key and load nothing.
     pub dry_run: bool,
-}
-
-impl std::fmt::Debug for LoadKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The key must not reach a log.
-        f.debug_struct("LoadKey")
-            .field("dataset", &self.dataset)
-            .field("location", &self.location)
-            .field("dry_run", &self.dry_run)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Action for LoadKey {
@@ -78,6 +68,54 @@ impl Action for UnloadKey {
         let needs = vec![Need::on("load-key", &request.dataset)];
         Ok((request, needs))
     });
+    type Reply = ();
+}
+
+/// Changes the key that a user gives for a dataset, which must be loaded. All that inherits it from there
+/// gets the new one. A dataset that inherits its key becomes an encryption root by this.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ChangeKey {
+    /// The filesystem or volume.
+    pub dataset: String,
+    /// It inherits the key of its parent from now on, and is no encryption root any more.
+    pub inherit: bool,
+    /// The new key, in the form that the new `keyformat` says. `None` reads the file that the new
+    /// `keylocation` names.
+    pub key: Option<Secret>,
+    /// `keyformat`, `keylocation` and `pbkdf2iters` as typed, where they change, and user properties.
+    pub properties: Vec<(String, String)>,
+    /// Check only what can be said without the key.
+    pub dry_run: bool,
+    /// For the history.
+    pub command: Option<String>,
+}
+
+impl Action for ChangeKey {
+    const DECLARED: Declaration = Declaration::changes(
+        "key-change",
+        Part::Mounts,
+        Role::Admin,
+        Effects::DATASETS,
+        "Changes the key that a user gives for a dataset, or has it inherited",
+    )
+    .in_words("change key for", "dataset")
+    .with_secrets();
+    const DELEGATED: Delegated<Self> =
+        Delegated::Needs("`change-key`, with the key in the request; its user properties", |request| {
+            let mut needs = vec![Need::on("change-key", &request.dataset)];
+            // Root's daemon would read a file, or an address, that a user names.
+            if request.key.is_none() && !request.inherit {
+                needs.push(Need::Never);
+            }
+            for (property, _) in &request.properties {
+                if engine::properties::is_user(property) {
+                    let datasets = std::slice::from_ref(&request.dataset);
+                    needs.extend(needs::for_property(property, datasets, false, false)?);
+                }
+            }
+            Ok((request, needs))
+        });
     type Reply = ();
 }
 

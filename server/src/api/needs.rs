@@ -142,6 +142,12 @@ pub(super) fn to_create(name: &str) -> Vec<Need> {
 pub(super) fn for_create(request: CreateDataset) -> Result<(CreateDataset, Vec<Need>), ApiError> {
     let mut needs = to_create(&request.name);
     needs.extend(for_new(&request.name, &request.properties)?);
+    // Root's daemon would read a file, or an address, that a user names.
+    let is_of_key = |name: &str| Prop::from_name(name) == Some(Prop::Keyformat);
+    if request.key.is_none() && request.properties.iter().any(|(name, _)| is_of_key(name)) && !request.dry_run
+    {
+        needs.push(Need::Never);
+    }
     if request.volume_bytes.is_some() && !request.sparse {
         needs.push(Need::New("refreservation".to_owned(), request.name.clone()));
     }

@@ -171,7 +171,7 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 88] = [
+pub static ACTIONS: [Known; 89] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),
@@ -244,6 +244,7 @@ pub static ACTIONS: [Known; 88] = [
     later!(ListPermissions: granted),
     later!(LoadKey: load_key),
     later!(UnloadKey: unload_key),
+    later!(ChangeKey: change_key),
     later!(ListKeys: list_keys),
     later!(Mount: mount),
     later!(Unmount: unmount),

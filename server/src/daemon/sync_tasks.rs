@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use engine::dsl::edit::{self, Grant, NewContents, NewDataset, NewSnapshot};
 use engine::dsl::history;
+use engine::dsl::keys::UserKey;
 use engine::pool::live::{self, LivePool, Syncing, default_features};
 use ondisk::ObjsetId;
 use ondisk::features::Feature;
@@ -90,9 +91,16 @@ pub(in crate::daemon) struct New {
     pub volume: Option<(u64, bool)>,
     /// Properties as typed.
     pub properties: Vec<(String, String)>,
+    /// Its user's key, where it is a new encryption root.
+    pub key: Option<Arc<UserKey>>,
 }
 
 impl New {
+    /// A filesystem without properties of its own.
+    pub(in crate::daemon) fn filesystem(name: impl Into<String>) -> Self {
+        Self { name: name.into(), volume: None, properties: Vec::new(), key: None }
+    }
+
     fn dataset(&self) -> NewDataset {
         let contents = match self.volume {
             Some((size, sparse)) => NewContents::Volume { size, sparse },
@@ -115,7 +123,7 @@ pub(in crate::daemon) async fn check_create(
 
 /// Creates a filesystem or volume.
 pub(in crate::daemon) async fn create(s: &Syncing, new: &New) -> engine::Result<()> {
-    edit::create(s, &new.dataset()).await?;
+    edit::create_with_key(s, &new.dataset(), new.key.as_ref()).await?;
     grant_to_creator(s, &new.name).await?;
     Ioctl::create(new.volume.is_some(), &new.properties).note(s).await
 }
@@ -252,7 +260,7 @@ pub(in crate::daemon) async fn inherit(
 
 /// Gives back the intent log of a dataset that is to be destroyed or rolled back.
 pub(in crate::daemon) async fn close_log(live: &Arc<LivePool>, id: ObjsetId) -> engine::Result<()> {
-    live.dataset(id).await?.zil.close().await
+    live.close_log(id).await
 }
 
 /// Gives a volume another size.

@@ -82,8 +82,11 @@ fn an_encrypted_filesystem_waits_for_its_key_and_keeps_it_while_mounted() {
     let imported = running.import(&golden);
     assert!(imported.pools[0].mounts.iter().all(|mount| !mount.dataset.starts_with("crypt/gcm")));
     assert!(imported.pools[0].warnings.iter().any(|warning| warning.contains("'crypt/gcm' is not mounted")));
-    let load =
-        |key: &[u8]| LoadKey { dataset: "crypt/gcm".into(), key: Some(key.to_vec()), ..LoadKey::default() };
+    let load = |key: &[u8]| LoadKey {
+        dataset: "crypt/gcm".into(),
+        key: Some(key.to_vec().into()),
+        ..LoadKey::default()
+    };
     let error = block_on(running.daemon.load_key(load(b"not the passphrase"))).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Refused, "{error}");
     let key = std::fs::read(golden.expect("pass")).unwrap();

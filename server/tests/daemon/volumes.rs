@@ -59,7 +59,7 @@ fn an_encrypted_volume_is_served_once_its_key_is_loaded() {
     block_on(running.daemon.import(ImportPool { no_mount: true, ..request })).unwrap();
     assert!(running.daemon.list_volumes(ListVolumes {}).unwrap().is_empty());
     let key = std::fs::read(golden.expect("hex")).unwrap();
-    let load = LoadKey { dataset: "crypt/vol".into(), key: Some(key), ..LoadKey::default() };
+    let load = LoadKey { dataset: "crypt/vol".into(), key: Some(key.into()), ..LoadKey::default() };
     block_on(running.daemon.load_key(load)).unwrap();
     let served = running.daemon.list_volumes(ListVolumes {}).unwrap();
     let target = running.place.path().join("copy");

@@ -22,7 +22,7 @@ use ondisk::{ObjsetId, Txg};
 
 use crate::error::{Error, Result};
 use crate::txg::Txgs;
-use crate::zio::{Meter, WriteRequest, Writer};
+use crate::zio::{Meter, Seal, WriteRequest, Writer};
 
 /// The largest batch, unless a single task's blocks are more.
 const BATCH_BYTES: usize = 8 << 20;
@@ -43,6 +43,8 @@ pub(super) struct Batcher<'a> {
     /// Gets the number of written bytes of data, and the pace.
     txgs: Option<Arc<Txgs>>,
     lists_births: bool,
+    /// How blocks are protected, in an encrypted object set.
+    seal: Option<Seal>,
     meter: Meter,
     queue: Mutex<Queue>,
 }
@@ -90,8 +92,15 @@ impl<'a> Batcher<'a> {
         (objset, txg): (ObjsetId, Txg),
         txgs: Option<Arc<Txgs>>,
         lists_births: bool,
+        seal: Option<Seal>,
     ) -> Self {
-        Self { writer, objset, txg, txgs, lists_births, meter: Meter::default(), queue: Mutex::default() }
+        let (meter, queue) = (Meter::default(), Mutex::default());
+        Self { writer, objset, txg, txgs, lists_births, seal, meter, queue }
+    }
+
+    /// How blocks are protected, in an encrypted object set.
+    pub(super) fn seal(&self) -> Option<&Seal> {
+        self.seal.as_ref()
     }
 
     /// The limit of a batch.

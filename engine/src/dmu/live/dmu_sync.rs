@@ -39,7 +39,7 @@ use super::layer::Layer;
 use super::policy::Which;
 use crate::cache::Retain;
 use crate::error::{Error, Result};
-use crate::zio::{WriteRequest, Writer};
+use crate::zio::{Seal, WriteRequest, Writer};
 use crate::{Block, Bookmark};
 
 /// A block that was written before its group.
@@ -78,6 +78,8 @@ impl LiveObject {
         let objset = self.objset();
         let which = Which { level: 0, dmu_type: dnode.dmu_type, is_spill: false };
         let way = objset.policy_of(txg).way(objset.id(), Some(&dnode), which);
+        let seal = objset.key()?.map(Seal::of);
+        let way = if seal.is_some() { way.sealed(which) } else { way };
         let copies = u64::from(way.copies);
         if !writer.borrow_for_early(txg, bytes as u64, copies) {
             return Ok(None);
@@ -115,6 +117,7 @@ impl LiveObject {
             previous: None,
             retain: if is_cached { Retain::In } else { Retain::Out },
             may_feed: objset.primary().secondary().takes(dnode.dmu_type.is_metadata()),
+            seal,
             fill: 1,
         };
         let written = match writer.write_promptly(txg, vec![request]).await {

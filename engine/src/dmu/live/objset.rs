@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use codec::crypt::DatasetKey;
 use device::IgnorePoison;
 use hashbrown::HashMap;
 use ondisk::blkptr::Blkptr;
@@ -22,14 +23,14 @@ use super::object::LiveObject;
 use super::references::{Holding, References};
 use super::sets::SetChanges;
 use super::{NewObject, Policy};
-use crate::Pool;
 use crate::cache::PrimaryCache;
 use crate::dmu::Objset;
 use crate::dmu::tree::{Found, Tree};
 use crate::error::{Error, Result};
 use crate::stats::DatasetStats;
 use crate::txg::{GUESSED_BYTES_PER_SECOND, Tx, Txgs};
-use crate::zio::is_heavy;
+use crate::zio::{Seal, is_heavy};
+use crate::{Bookmark, Pool};
 
 /// Linux's number for an I/O error.
 const EIO: i32 = 5;
@@ -56,6 +57,8 @@ pub struct LiveObjset {
     lacks_counts: AtomicBool,
     was_used: AtomicBool,
     gone: AtomicBool,
+    /// It was opened without its key.
+    opened_locked: bool,
     state: Mutex<State>,
 }
 
@@ -93,6 +96,13 @@ pub(super) struct Dirty {
     pub(super) sets: SetChanges,
     /// All files are counted.
     pub(super) completes_counts: bool,
+}
+
+impl Dirty {
+    /// Whether nothing but the header of the intent log changes.
+    fn is_of_log_alone(&self) -> bool {
+        self.objects.is_empty() && !self.completes_counts && self.zil_header.is_some()
+    }
 }
 
 impl LiveObjset {
@@ -137,7 +147,10 @@ impl LiveObjset {
         zil_header: ZilHeader,
         dirty: BTreeMap<Txg, Dirty>,
     ) -> Arc<Self> {
+        let opened_locked =
+            committed.root().uses_crypt() && !committed.pool().keystore().is_loaded(committed.id());
         Arc::new(Self {
+            opened_locked,
             pool: Arc::clone(committed.pool()),
             id: committed.id(),
             kind: committed.objset_type(),
@@ -261,6 +274,52 @@ impl LiveObjset {
     /// See [`LiveObjset::set_gone`].
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
+    }
+
+    /// Whether its blocks are encrypted. A new object set is if its key is registered before its first group
+    /// is written.
+    pub fn is_encrypted(&self) -> bool {
+        let root = *self.committed().root();
+        root.uses_crypt() || (root.is_hole() && self.pool.keystore().is_loaded(self.id))
+    }
+
+    /// The key of an encrypted object set; none where it is not encrypted.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotLoaded`]
+    pub(crate) fn key(&self) -> Result<Option<Arc<DatasetKey>>> {
+        if !self.is_encrypted() {
+            return Ok(None);
+        }
+        let key = self.pool.keystore().get(self.id);
+        key.map(Some).ok_or(Error::KeyNotLoaded { at: Bookmark::objset_root(self.id.get()) })
+    }
+
+    /// Whether it was opened without its key, so that its block was not authenticated, and the key is there
+    /// now: it must be opened anew.
+    pub(crate) fn is_unauthenticated(&self) -> bool {
+        self.opened_locked && self.pool.keystore().is_loaded(self.id)
+    }
+
+    /// Whether blocks of another object set may be blocks of this one too: they are not encrypted, or with the
+    /// same key.
+    pub fn may_share_with(&self, other: &Self) -> bool {
+        let guid = |objset: &Self| objset.key().map(|key| key.map(|key| key.guid()));
+        self.id == other.id || matches!((guid(self), guid(other)), (Ok(one), Ok(other)) if one == other)
+    }
+
+    /// How the blocks of a group are protected. Without the key, nothing but the header of the intent log can
+    /// be written.
+    pub(super) fn seal(&self, committed: &Objset, dirty: &Dirty) -> Result<Option<Seal>> {
+        let at = Bookmark::objset_root(self.id.get());
+        // What was not authenticated must not get MACs of the key.
+        let key = if self.opened_locked { Err(Error::KeyNotLoaded { at }) } else { self.key() };
+        match key {
+            Err(Error::KeyNotLoaded { .. }) if committed.root().uses_crypt() && dirty.is_of_log_alone() => {
+                Ok(Some(Seal::kept()))
+            }
+            key => Ok(key?.map(Seal::of)),
+        }
     }
 
     /// Fails once the dataset is gone.

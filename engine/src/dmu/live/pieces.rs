@@ -77,8 +77,10 @@ impl Pieces {
 
 impl LiveObject {
     /// The contents of up to `count` blocks from the block `first` on, up to the first that another object
-    /// cannot have in this way: it was written since the last commit, or it is encrypted or redacted. Holds
-    /// them until they are put.
+    /// cannot have in this way: it was written since the last commit, or it is redacted. Holds them until they
+    /// are put: into this object set, or one with the same key ([`LiveObjset::may_share_with`]).
+    ///
+    /// [`LiveObjset::may_share_with`]: super::LiveObjset::may_share_with
     pub async fn pieces(&self, first: u64, count: u64) -> Result<Pieces> {
         let mut pieces = Vec::new();
         for id in first..first.saturating_add(count) {
@@ -89,8 +91,7 @@ impl LiveObject {
                     Some(found) => Piece::Data(found.block, pointer),
                     None => Piece::Hole,
                 },
-                // Keys and redactions would have to be considered.
-                Stored::Block(pointer) if pointer.uses_crypt() || pointer.is_redacted() => break,
+                Stored::Block(pointer) if pointer.is_redacted() => break,
                 Stored::Block(pointer) => Piece::Reference(pointer),
             });
         }

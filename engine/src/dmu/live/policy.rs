@@ -13,6 +13,8 @@ use crate::zio::Dedup;
 
 /// From this level on, `redundant_metadata=most` keeps another copy of indirect blocks.
 const MOST_DITTO_LEVEL: u8 = 2;
+/// The most copies of blocks of private types in encrypted object sets: the third address is salt and IV.
+const ENCRYPTED_COPIES: u8 = 2;
 /// Copies of everything in the MOS.
 const MOS_COPIES: u8 = 3;
 
@@ -44,6 +46,24 @@ pub(super) struct Which {
 impl Which {
     fn is_metadata(self) -> bool {
         self.level > 0 || self.dmu_type.is_metadata() || self.is_spill
+    }
+}
+
+impl Way {
+    /// The same in an encrypted object set. Dnodes and object sets are not compressed there, so that what is
+    /// readable in them is.
+    pub(super) fn sealed(self, which: Which) -> Self {
+        let is_private = which.dmu_type.is_encrypted();
+        let is_bare = which.level == 0 && matches!(which.dmu_type, DmuType::DNODE | DmuType::OBJSET);
+        Self {
+            copies: if is_private { self.copies.min(ENCRYPTED_COPIES) } else { self.copies },
+            compress: if is_bare { CompressType::Empty } else { self.compress },
+            may_embed: false,
+            nopwrite: false,
+            // Tables do not know types, and only ciphertexts say whose they are.
+            dedup: self.dedup.filter(|_| is_private),
+            ..self
+        }
     }
 }
 

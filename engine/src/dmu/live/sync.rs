@@ -4,10 +4,16 @@
 //! Objects are written side by side, as many as is useful, and their blocks share batches. Each object shows
 //! its new tree as soon as that is written; the dnodes follow when all objects are done. Until then the dirty
 //! objects are held, so that no caller opens one from its old dnode.
+//!
+//! All blocks of an encrypted object set are sealed with its key, from the leaves to the object set's block,
+//! whose MACs cover the rest ([`crate::zio::Seal`]). They do not cover the header of the intent log: a group
+//! that changes nothing else is written without the key, with the MACs as they are. So logs are claimed and
+//! given up in datasets whose keys are not loaded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use codec::crypt::objset_macs;
 use device::IoBuf;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -28,7 +34,7 @@ use crate::cache::Retain;
 use crate::dmu::Objset;
 use crate::dmu::tree::Tree;
 use crate::error::{Error, Result};
-use crate::zio::{WriteRequest, Writer};
+use crate::zio::{Seal, WriteRequest, Writer};
 use crate::{Block, Bookmark};
 
 /// The number of objects that are written side by side.
@@ -113,7 +119,9 @@ impl LiveObjset {
         dirty: &Dirty,
     ) -> Result<SyncedObjset> {
         let policy = self.policy_of(txg);
-        let batcher = Batcher::new(writer, (self.id(), txg), self.progress(), self.lists_births());
+        let seal = self.seal(committed, dirty)?;
+        let births = self.lists_births();
+        let batcher = Batcher::new(writer, (self.id(), txg), self.progress(), births, seal.clone());
         let work: Vec<_> = dirty.objects.values().filter_map(|core| Work::of(core, txg)).collect();
         let families = (FAMILIES / work.len().clamp(1, OBJECTS)).max(MIN_FAMILIES);
         let mut account = Account::default();
@@ -163,7 +171,7 @@ impl LiveObjset {
         if let Some(completing) = self.lock().completing.as_ref().filter(|_| dirty.completes_counts) {
             completing.complete(&mut phys);
         }
-        let root = self.write_root(writer, txg, policy, committed.root(), &phys).await?;
+        let root = self.write_root(writer, txg, policy, committed.root(), &mut phys, seal).await?;
         account.replace(batcher, committed.root(), &root);
         let mut state = self.lock();
         if dirty.completes_counts {
@@ -287,11 +295,23 @@ impl LiveObjset {
         txg: Txg,
         policy: &Policy,
         previous: &Blkptr,
-        phys: &ObjsetPhys,
+        phys: &mut ObjsetPhys,
+        seal: Option<Seal>,
     ) -> Result<Blkptr> {
-        let bytes = phys.encode().map_err(Error::format(format!("objset {}", self.id())))?;
+        let encoded =
+            |phys: &ObjsetPhys| phys.encode().map_err(Error::format(format!("objset {}", self.id())));
+        let mut bytes = encoded(phys)?;
         let which = Which { level: 0, dmu_type: DmuType::OBJSET, is_spill: false };
-        let way = policy.way(self.id(), None, which);
+        let mut way = policy.way(self.id(), None, which);
+        if let Some(seal) = &seal {
+            way = way.sealed(which);
+            if let Some(key) = seal.key() {
+                let macs = objset_macs(key, &bytes, ByteOrder::Little)
+                    .map_err(|error| Error::corrupt(format!("objset {}", self.id()), error))?;
+                (phys.portable_mac, phys.local_mac) = (macs.portable, macs.local);
+                bytes = encoded(phys)?;
+            }
+        }
         let request = WriteRequest {
             at: Bookmark::objset_root(self.id().0),
             data: Block::from(IoBuf::from(bytes.as_slice())),
@@ -309,6 +329,7 @@ impl LiveObjset {
             previous: (!previous.is_hole()).then_some(*previous),
             retain: Retain::In,
             may_feed: self.primary().secondary().takes(true),
+            seal,
             fill: phys.meta_dnode.blkptrs.iter().map(Blkptr::fill).sum(),
         };
         let written = writer.write(txg, vec![request]).await?;

@@ -577,7 +577,9 @@ impl<'a> TreeSync<'a> {
         for (id, content) in blocks {
             let Content::Early(early, block) = content else { continue };
             let way = self.policy.way(self.objset, Some(&self.dnode), which);
-            let dedup = way.dedup.filter(|_| way.checksum == early.checksum_type());
+            // Equal blocks that were encrypted early are different ciphertexts.
+            let may_be_equal = way.checksum == early.checksum_type() && !early.uses_crypt();
+            let dedup = way.dedup.filter(|_| may_be_equal);
             let Some(dedup) = dedup else {
                 entered.push(*early);
                 continue;
@@ -632,6 +634,8 @@ impl<'a> TreeSync<'a> {
         fill: u64,
     ) -> WriteRequest {
         let way = self.policy.way(self.objset, Some(&self.dnode), which);
+        let seal = self.batcher.seal().cloned();
+        let way = if seal.is_some() { way.sealed(which) } else { way };
         WriteRequest {
             at,
             data,
@@ -649,6 +653,7 @@ impl<'a> TreeSync<'a> {
             previous,
             retain: if self.old.is_cached(&at) { Retain::In } else { Retain::Out },
             may_feed: self.old.may_feed(&at),
+            seal,
             fill,
         }
     }

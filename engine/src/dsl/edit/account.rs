@@ -80,6 +80,10 @@ pub async fn synced(s: &SyncTask, dataset: ObjsetId, done: &SyncedObjset) -> Res
     if !root_is_new && done.killed.is_empty() && done.born == Space::default() {
         return Ok(());
     }
+    if root_is_new && done.root.uses_crypt() != policy::is_encrypted(s, phys.dir).await? {
+        let detail = "an encrypted dataset was written plain, or a plain one encrypted";
+        return Err(objects::corrupt(id, detail));
+    }
     if done.born != Space::default() {
         policy::activate_features(s, id).await?;
     }

@@ -16,8 +16,8 @@ use super::limits::{self, Counted};
 use super::properties::{self, Assignment, Setting};
 use super::space::{Change, Used, did_use, difference, out_of_space, sum, transfer};
 use super::{
-    FoundHead, account, bookmark, contents, deadlist, destroy, events, features, find_head, find_snapshot,
-    livelist, objects, origin_snapshot, policy,
+    FoundHead, account, bookmark, contents, crypto, deadlist, destroy, events, features, find_head,
+    find_snapshot, livelist, objects, origin_snapshot, policy,
 };
 use crate::dmu::{LiveObjset, Space};
 use crate::dsl::{Lineage, Spare, SyncTask};
@@ -38,11 +38,9 @@ pub async fn clone(
     create::check_name(name, short)?;
     let parent = find_head(s, parent_name).await?;
     create::check_parent(s, &parent, short, name).await?;
-    if policy::is_encrypted(s, origin.phys.dir).await? {
-        let detail = "clones of encrypted datasets cannot be created by this version";
-        return Err(Error::Unsupported(format!("{name}: {detail}")));
-    }
+    crypto::check_nothing_asked(properties)?;
     let of = FoundHead { name: origin.name.clone(), object: origin.object, phys: origin.phys };
+    crypto::check_log_is_reachable(s, &of).await?;
     let contents = match contents::kind(s, &of).await? {
         // Its size is in its contents, and a clone has no reservation of its own accord.
         ObjsetType::Zvol => {
@@ -112,6 +110,9 @@ async fn check_version(s: &SyncTask, origin: &FoundHead, wanted: u64) -> Result<
 /// A head that has the contents of a snapshot must not have its intent log (`dsl_dataset_zero_zil`).
 pub(super) async fn forget_log(s: &SyncTask, head: ObjectId) -> Result<()> {
     let phys = objects::dataset(s, head).await?;
+    if !contents::has_header_of_log(s, &FoundHead { name: String::new(), object: head, phys }).await? {
+        return Ok(());
+    }
     let id = ObjsetId(head.get());
     let policy = policy::of_dir(s, phys.dir).await?;
     let objset = LiveObjset::open(s.pool(), id, &phys.bp, policy).await?;
@@ -169,8 +170,12 @@ async fn check_rollback(s: &SyncTask, head: &FoundHead, snapshot: Option<&str>) 
     }
     destroy::check_supported(s, head).await?;
     destroy::check_log(s, head).await?;
-    policy::of_dir(s, phys.dir).await?;
     let previous = objects::dataset(s, phys.prev_snap).await?;
+    crypto::check_log_is_reachable(
+        s,
+        &FoundHead { name: head.name.clone(), object: phys.prev_snap, phys: previous },
+    )
+    .await?;
     let refquota = properties::number(s, phys.dir, Prop::Refquota).await?;
     if refquota != 0 && previous.referenced_bytes > refquota {
         return Err(out_of_space(format!("{}: the snapshot is larger than the refquota", head.name)));

@@ -46,13 +46,21 @@ pub(super) async fn kind(s: &SyncTask, head: &FoundHead) -> Result<ObjsetType> {
 
 /// Whether a head has an intent log on disk.
 pub(super) async fn has_log(s: &SyncTask, head: &FoundHead) -> Result<bool> {
+    Ok(!log_header(s, head).await?.log.is_hole())
+}
+
+/// Whether a head says anything of an intent log, one that is over too.
+pub(super) async fn has_header_of_log(s: &SyncTask, head: &FoundHead) -> Result<bool> {
+    Ok(log_header(s, head).await? != ZilHeader::default())
+}
+
+async fn log_header(s: &SyncTask, head: &FoundHead) -> Result<ZilHeader> {
     if head.phys.bp.is_hole() {
-        return Ok(false);
+        return Ok(ZilHeader::default());
     }
     let objset = open(s, head).await?;
     let header = ZilHeader::parse(&objset.phys().zil_header, objset.phys().order);
-    let header = header.map_err(|error| Error::corrupt(&head.name, error))?;
-    Ok(!header.log.is_hole())
+    header.map_err(|error| Error::corrupt(&head.name, error))
 }
 
 /// Size and block size of a volume, in bytes.

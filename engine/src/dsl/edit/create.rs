@@ -20,11 +20,12 @@ use super::limits::{self, Counted};
 use super::objects;
 use super::properties::{Assignment, Setting};
 use super::{
-    account, bookmark, bpobj, check_component, contents, deadlist, events, features, find_head,
+    account, bookmark, bpobj, check_component, contents, crypto, deadlist, events, features, find_head,
     origin_snapshot, policy, properties, snapshot, space,
 };
 use crate::dmu::LiveObjset;
 use crate::dmu::zap::edit::NewZap;
+use crate::dsl::keys::UserKey;
 use crate::dsl::{Spare, SyncTask};
 use crate::error::{Error, Result};
 use crate::properties::Prop;
@@ -74,9 +75,13 @@ pub struct CreatedPool {
 
 /// Creates what a new pool has of the DSL (`dsl_pool_create`): the root directory, `$MOS`, `$FREE` with its
 /// list, `$ORIGIN` with its snapshot (as far as the version has them), and the root filesystem with
-/// `root_properties` as typed. The pool's
+/// `root_properties` as typed, and with `key` where that makes it an encryption root. The pool's
 /// directory (object 1 of the MOS) and the ZAPs of features must be there; entries are added to it.
-pub async fn create_pool(s: &SyncTask, root_properties: &[(String, String)]) -> Result<CreatedPool> {
+pub async fn create_pool(
+    s: &SyncTask,
+    root_properties: &[(String, String)],
+    key: Option<&Arc<UserKey>>,
+) -> Result<CreatedPool> {
     let root_dir = create_dir(s, None, s.pool().name()).await?;
     create_dir(s, Some(root_dir), hidden_dir::MOS).await?;
     if s.has_version(version::DEADLISTS) {
@@ -88,8 +93,9 @@ pub async fn create_pool(s: &SyncTask, root_properties: &[(String, String)]) -> 
 
     let name = s.pool().name().to_owned();
     let new = NewDataset { name, contents: NewContents::Filesystem, properties: root_properties.to_vec() };
-    let plan = properties::plan_new(s, &new, None).await?;
-    let root_dataset = fill_dir(s, root_dir, &new, &plan).await?;
+    let mut plan = properties::plan_new(s, &new, None).await?;
+    let encryption = crypto::plan(s, &mut plan, None, key, false).await?;
+    let root_dataset = fill_dir(s, (None, root_dir), &new, &plan, &encryption).await?;
     Ok(CreatedPool { root_dir, root_dataset })
 }
 
@@ -128,13 +134,20 @@ pub async fn check_create(s: &SyncTask, new: &NewDataset, above: &str, dry_run: 
         properties::check_room(s, &plan, Some(&parent)).await?;
     }
     contents::inherit_contents(s, &parent, new, &mut plan).await?;
+    crypto::plan(s, &mut plan, Some(&parent), None, true).await?;
     let count = below.split('/').count() as u64;
     limits::check(s, parent.phys.dir, Counted::Filesystems, count, None).await?;
     Ok(properties::assigned(&plan, Prop::Refreservation))
 }
 
-/// Creates a filesystem or volume. Gives the number of its object set.
+/// Creates a filesystem or volume. Gives the number of its object set. Below an encrypted one it is
+/// encrypted, unless its properties say otherwise.
 pub async fn create(s: &SyncTask, new: &NewDataset) -> Result<ObjsetId> {
+    create_with_key(s, new, None).await
+}
+
+/// The same, with the user's key of a new encryption root, where its properties make it one.
+pub async fn create_with_key(s: &SyncTask, new: &NewDataset, key: Option<&Arc<UserKey>>) -> Result<ObjsetId> {
     let (parent_name, short) = new
         .name
         .rsplit_once('/')
@@ -144,12 +157,13 @@ pub async fn create(s: &SyncTask, new: &NewDataset) -> Result<ObjsetId> {
     check_parent(s, &parent, short, &new.name).await?;
     let mut plan = properties::plan_new(s, new, Some(&parent)).await?;
     contents::inherit_contents(s, &parent, new, &mut plan).await?;
+    let encryption = crypto::plan(s, &mut plan, Some(&parent), key, false).await?;
     limits::check(s, parent.phys.dir, Counted::Filesystems, 1, None).await?;
     s.require_for_change(Spare::Normal, BLOCKS)?;
 
     let dir = create_dir(s, Some(parent.phys.dir), short).await?;
     limits::begin(s, dir).await?;
-    let objset = fill_dir(s, dir, new, &plan).await?;
+    let objset = fill_dir(s, (Some(parent.phys.dir), dir), new, &plan, &encryption).await?;
     events::note(s, "create", &new.name, ObjectId(objset.0), events::NOTHING).await?;
     let volume_bytes = match new.contents {
         NewContents::Filesystem => None,
@@ -191,16 +205,20 @@ pub(super) async fn check_parent(
     if parent.phys.has(dsl_dataset::FLAG_INCONSISTENT) {
         return Err(Error::Busy(format!("{}: is being received or destroyed", parent.name)));
     }
-    if policy::is_encrypted(s, parent.phys.dir).await? {
-        let detail = "datasets below an encrypted one cannot be created by this version";
-        return Err(Error::Unsupported(format!("{full}: {detail}")));
-    }
     Ok(())
 }
 
 /// Creates the head of a directory that has none, with its contents and properties.
-async fn fill_dir(s: &SyncTask, dir: ObjectId, new: &NewDataset, plan: &[Assignment]) -> Result<ObjsetId> {
+async fn fill_dir(
+    s: &SyncTask,
+    (parent, dir): (Option<ObjectId>, ObjectId),
+    new: &NewDataset,
+    plan: &[Assignment],
+    encryption: &crypto::Encryption,
+) -> Result<ObjsetId> {
     let id = create_dataset(s, dir, origin_snapshot(s).await?).await?;
+    // Before anything of it is written.
+    crypto::encrypt(s, (parent, dir, id), encryption).await?;
     for assignment in plan {
         properties::store(s, dir, assignment).await?;
     }
@@ -298,6 +316,7 @@ pub(super) async fn create_dataset(
     phys.deadlist = deadlist::clone(s, deadlist, of.creation_txg, origin).await?;
     let id = objects::create_object(s, DmuType::DSL_DATASET, phys.encode(objects::ORDER)).await?;
     features::copy(s, origin, id).await?;
+    crypto::share_with_clone(s, (origin, of.dir), (dir, id)).await?;
 
     objects::change_dataset(s, origin, |origin| origin.num_children += 1).await?;
     super::clones::note_next(s, origin, id).await?;

@@ -18,7 +18,7 @@ use ondisk::{ObjectId, ObjsetId};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
-    FoundHead, account, bookmark, bpobj, bptree, clones, contents, create, deadlist, delegation,
+    FoundHead, account, bookmark, bpobj, bptree, clones, contents, create, crypto, deadlist, delegation,
     destroy_snapshot, errlog, events, features, find_any_head, livelist, objects, properties, snapshot,
 };
 use crate::dmu::Space;
@@ -74,15 +74,9 @@ pub(super) async fn check_to_destroy(s: &SyncTask, head: &FoundHead) -> Result<(
 
 /// What is destroyed must be of a kind that this version can count.
 pub(super) async fn check_supported(s: &SyncTask, head: &FoundHead) -> Result<()> {
-    use ondisk::dsl_dir::field::CRYPTO_KEY_OBJ;
-    let unsupported = |what: &str| {
-        Err(Error::Unsupported(format!("{}: {what} cannot be destroyed by this version", head.name)))
-    };
-    if objects::field(s, head.phys.dir, CRYPTO_KEY_OBJ).await?.is_some_and(|key| key != 0) {
-        return unsupported("encrypted datasets");
-    }
     if objects::field(s, head.object, dsl_dataset::field::REMAP_DEADLIST).await?.is_some() {
-        return unsupported("datasets with blocks that left removed vdevs");
+        let what = "datasets with blocks that left removed vdevs";
+        return Err(Error::Unsupported(format!("{}: {what} cannot be destroyed by this version", head.name)));
     }
     Ok(())
 }
@@ -136,6 +130,7 @@ pub(super) async fn destroy_head(s: &SyncTask, head: &FoundHead) -> Result<Destr
     errlog::forget_head(s, id).await?;
     objects::free_object(s, head.phys.snapnames_zap).await?;
     objects::free_zapified(s, id).await?;
+    crypto::forget(s, id);
     destroy_dir(s, dir_id).await?;
 
     let mut destroyed = Destroyed { objset: ObjsetId(id.get()), origin: None };
@@ -216,6 +211,7 @@ async fn destroy_dir(s: &SyncTask, id: ObjectId) -> Result<()> {
         }
     }
     delegation::free(s, &dir).await?;
+    crypto::release(s, id).await?;
     objects::take(s, children, &objects::name(&name)).await?;
     objects::free_zapified(s, id).await
 }

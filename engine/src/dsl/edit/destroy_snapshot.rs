@@ -23,7 +23,7 @@ use ondisk::{ObjectId, Txg};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
-    FoundSnapshot, account, bookmark, clones, deadlist, events, features, find_any_snapshot, objects,
+    FoundSnapshot, account, bookmark, clones, crypto, deadlist, events, features, find_any_snapshot, objects,
     properties, snapshot,
 };
 use crate::dmu::Space;
@@ -151,6 +151,7 @@ pub(super) async fn destroy_now(s: &SyncTask, id: ObjectId) -> Result<()> {
             objects::free_object(s, zap).await?;
         }
     }
+    crypto::forget(s, id);
     objects::free_zapified(s, id).await
 }
 

@@ -103,11 +103,18 @@ pub(super) async fn is_encrypted(s: &SyncTask, dir: ObjectId) -> Result<bool> {
     Ok(objects::field(s, dir, CRYPTO_KEY_OBJ).await?.is_some_and(|key| key != 0))
 }
 
+/// Refuses a stream into, or below, an encrypted dataset.
+pub(super) async fn refuse_encrypted(s: &SyncTask, dir: ObjectId) -> Result<()> {
+    match is_encrypted(s, dir).await? {
+        true => Err(Error::Unsupported(
+            "streams cannot be received into encrypted datasets by this version".to_owned(),
+        )),
+        false => Ok(()),
+    }
+}
+
 /// The policy of the head of a directory.
 pub(super) async fn of_dir(s: &SyncTask, dir: ObjectId) -> Result<Policy> {
-    if is_encrypted(s, dir).await? {
-        return Err(Error::Unsupported("encrypted datasets cannot be written by this version".to_owned()));
-    }
     let chain = space::chain(s, dir).await?;
     let can_dedup = s.has_version(version::DEDUP);
     let (compress, zstd_level) = compression(properties::effective(s, &chain, Prop::Compression).await?);

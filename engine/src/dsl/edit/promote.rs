@@ -19,8 +19,8 @@ use super::limits::{self, Counted};
 use super::receive::RECEIVE_CHILD;
 use super::space::{self, Change, Used, did_use, difference, sum};
 use super::{
-    FoundHead, account, bookmark, clones, deadlist, destroy, errlog, events, find_head, livelist, objects,
-    origin_snapshot, snapshot,
+    FoundHead, account, bookmark, clones, crypto, deadlist, destroy, errlog, events, find_head, livelist,
+    objects, origin_snapshot, snapshot,
 };
 use crate::dmu::Space;
 use crate::dsl::{Spare, SyncTask};
@@ -99,6 +99,7 @@ pub(super) async fn promote_head(s: &SyncTask, head: &FoundHead) -> Result<()> {
     let Some(origin) = plan.shared.first().copied() else { return Ok(()) };
     s.require_for_change(Spare::Reserved, 2 + plan.shared.len() as u64)?;
 
+    crypto::promoted(s, head, plan.origin_dir).await?;
     // Who follows whom.
     let old_next = origin.phys.next_snap;
     objects::change_dataset(s, origin.id, |origin| {
@@ -195,6 +196,7 @@ async fn plan(s: &SyncTask, head: &FoundHead) -> Result<Plan> {
     }
     destroy::check_supported(s, head).await?;
     let origin_dir = objects::dataset(s, dir.origin).await?.dir;
+    crypto::check_promote(s, head.phys.dir, origin_dir).await?;
     let above = objects::dir(s, origin_dir).await?;
     let shared = chain(s, dir.origin, above.origin).await?;
     let own = chain(s, head.object, dir.origin).await?;

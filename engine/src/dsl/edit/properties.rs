@@ -26,7 +26,9 @@ use ondisk::{ObjectId, ObjsetId};
 use super::create::{NewContents, NewDataset};
 use super::policy;
 use super::space::{self, Change, Used, did_use};
-use super::{FoundHead, account, contents, events, features, find_head, find_snapshot, limits, objects};
+use super::{
+    FoundHead, account, contents, crypto, events, features, find_head, find_snapshot, limits, objects,
+};
 use crate::dmu::zap::edit::NewZap;
 use crate::dsl::{Spare, SyncTask};
 use crate::error::{Error, Result};
@@ -41,7 +43,7 @@ const MAX_RECORD_BYTES: u64 = 16 << 20;
 const OLD_VALUE_BYTES: usize = 1024;
 /// Blocks that a property takes.
 const BLOCKS: u64 = 2;
-/// `off` of `dedup` and `encryption`.
+/// `off` of `dedup`.
 const OFF: u64 = 2;
 /// The bit of values of `dedup` that have blocks compared.
 const VERIFY: u64 = 1 << 8;
@@ -57,6 +59,8 @@ pub(super) enum Setting {
     Space(Prop),
     /// Something that the dataset's own objects say.
     Contents(Prop),
+    /// Something that its key says.
+    Key,
 }
 
 /// A value for a property, checked.
@@ -84,6 +88,7 @@ impl Assignment {
             | Prop::Utf8only
             | Prop::Normalization
             | Prop::Casesensitivity => Setting::Contents(prop),
+            Prop::Encryption | Prop::Keyformat | Prop::Pbkdf2Iters | Prop::Pbkdf2Salt => Setting::Key,
             quota if quota.default_quota().is_some() => Setting::Contents(prop),
             _ => Setting::Stored,
         };
@@ -175,9 +180,9 @@ fn is_newer_word(prop: Prop, value: u64) -> bool {
     }
 }
 
-/// Stores a value in a directory, unless it belongs into the dataset's own objects.
+/// Stores a value in a directory, unless it belongs into the dataset's own objects or its key.
 pub(super) async fn store(s: &SyncTask, dir: ObjectId, assignment: &Assignment) -> Result<()> {
-    if let Setting::Contents(_) = assignment.setting {
+    if let Setting::Contents(_) | Setting::Key = assignment.setting {
         return Ok(());
     }
     store_at(s, objects::dir(s, dir).await?.props_zap, assignment).await
@@ -319,6 +324,7 @@ pub(super) fn check_value(
         };
     };
     check_pool_version(version, prop, assignment.number())?;
+    crypto::check_value(prop, &assignment.value)?;
     let (name, value) = (assignment.name.as_str(), assignment.number());
     let needs = |feature: Feature| match is_enabled(feature) {
         true => Ok(()),
@@ -349,17 +355,6 @@ pub(super) fn check_value(
                 needs(feature)?;
             }
         }
-        Prop::Encryption if value != OFF => {
-            let detail = "encrypted datasets cannot be created by this version";
-            return Err(Error::Unsupported(detail.to_owned()));
-        }
-        Prop::Keyformat | Prop::Pbkdf2Iters | Prop::Pbkdf2Salt if value != 0 => {
-            return Err(Error::Invalid(format!("'{name}' is for encrypted datasets")));
-        }
-        Prop::Keylocation if assignment.value != Value::Text("none".to_owned()) => {
-            let detail = "keylocation must be 'none' for unencrypted datasets";
-            return Err(Error::Invalid(detail.to_owned()));
-        }
         Prop::Dnodesize if value != 0 => needs(Feature::LargeDnode)?,
         Prop::Longname if value != 0 => needs(Feature::Longname)?,
         Prop::FilesystemLimit | Prop::SnapshotLimit => needs(Feature::FilesystemLimits)?,
@@ -381,6 +376,7 @@ pub fn check_properties(
 ) -> Result<()> {
     let plan = parse_all(properties, types, true)?;
     check_names(&plan)?;
+    crypto::check_pool(&plan, &is_enabled)?;
     plan.iter().try_for_each(|assignment| check_value(version, &is_enabled, assignment))
 }
 
@@ -612,6 +608,7 @@ pub async fn set_properties(s: &SyncTask, name: &str, properties: &[(String, Str
     let mut effects = Vec::new();
     for assignment in &plan {
         check_value(s.version(), |feature| s.feature_enabled(feature), assignment)?;
+        crypto::check_set(s, &head, assignment).await?;
         match assignment.setting {
             Setting::Space(prop) => {
                 let (old, new) = (number(s, head.phys.dir, prop).await?, assignment.number());
@@ -631,7 +628,7 @@ pub async fn set_properties(s: &SyncTask, name: &str, properties: &[(String, Str
                 let detail = "cannot be changed by this version";
                 return Err(Error::Unsupported(format!("'{}' {detail}", prop.desc().name)));
             }
-            Setting::Stored => {}
+            Setting::Stored | Setting::Key => {}
         }
     }
     // Quotas and reservations may be what keeps others from working.

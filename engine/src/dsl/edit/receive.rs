@@ -213,7 +213,7 @@ async fn begin_new(s: &SyncTask, begin: &Begin, target: &ReceiveTarget) -> Resul
     snapshot::check_name(&format!("{name}@{}", target.snapshot), &target.snapshot)?;
     let parent = find_head(s, above).await?;
     create::check_parent(s, &parent, short, name).await?;
-    policy::of_dir(s, parent.phys.dir).await?;
+    policy::refuse_encrypted(s, parent.phys.dir).await?;
     limits::check(s, parent.phys.dir, Counted::Filesystems, 1, None).await?;
     limits::check(s, parent.phys.dir, Counted::Snapshots, 1, None).await?;
     s.require_for_change(Spare::Normal, create::BLOCKS)?;
@@ -241,9 +241,7 @@ async fn check_origin(s: &SyncTask, begin: &Begin, origin: &str) -> Result<Objec
 
 /// Whether a stream can go on from a snapshot.
 async fn check_base(s: &SyncTask, begin: &Begin, id: ObjectId, phys: &DslDatasetPhys) -> Result<()> {
-    if policy::is_encrypted(s, phys.dir).await? {
-        return unsupported("encrypted datasets cannot be written by this version");
-    }
+    policy::refuse_encrypted(s, phys.dir).await?;
     if objects::field(s, id, Feature::RedactedDatasets.guid()).await?.is_some() {
         return unsupported("redacted datasets cannot be written by this version");
     }

@@ -15,7 +15,7 @@ use ondisk::send::{PackagedProperty, PackagedValue};
 use ondisk::zap::ZapValue;
 
 use super::properties::{self, Assignment, Setting};
-use super::{FoundHead, events, find_head, find_snapshot, objects, policy};
+use super::{FoundHead, crypto, events, find_head, find_snapshot, objects, policy};
 use crate::dsl::{Spare, SyncTask};
 use crate::error::{Error, Result};
 use crate::properties::table::{Kind, Types};
@@ -201,6 +201,7 @@ async fn plan(s: &SyncTask, head: &FoundHead, property: &PackagedProperty) -> Re
         return Err(Error::Invalid(format!("it has the unknown value {}", assignment.number())));
     }
     properties::check_value(s.version(), |feature| s.feature_enabled(feature), &assignment)?;
+    crypto::check_set(s, head, &assignment).await?;
     if let Setting::Space(prop) = assignment.setting {
         let old = properties::number(s, head.phys.dir, prop).await?;
         properties::check_space(s, head, prop, old, assignment.number()).await?;

@@ -8,7 +8,7 @@ use ondisk::{ObjectId, ObjsetId};
 
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
-use super::{create, events, features, find_head, objects, policy, snapshot};
+use super::{create, crypto, events, features, find_head, objects, policy, snapshot};
 use crate::dmu::Space;
 use crate::dsl::{Spare, SyncTask};
 use crate::error::{Error, Result};
@@ -28,15 +28,9 @@ pub async fn rename(s: &SyncTask, from: &str, to: &str) -> Result<()> {
         to.rsplit_once('/').ok_or_else(|| Error::Invalid(format!("'{to}': is in no pool")))?;
     create::check_name(to, short)?;
     let parent = find_head(s, parent_name).await?;
-    let encrypted = policy::is_encrypted(s, dir_id).await?;
-    if encrypted || policy::is_encrypted(s, parent.phys.dir).await? {
-        let same_parent = dir.parent == parent.phys.dir;
-        if !same_parent {
-            let detail = "encrypted datasets cannot be moved by this version";
-            return Err(Error::Unsupported(format!("{from}: {detail}")));
-        }
-    } else {
-        create::check_parent(s, &parent, short, to).await?;
+    create::check_parent(s, &parent, short, to).await?;
+    if dir.parent != parent.phys.dir {
+        crypto::check_move(s, dir_id, parent.phys.dir).await?;
     }
     let above = space::chain(s, parent.phys.dir).await?;
     if above.iter().any(|(id, _)| *id == dir_id) {

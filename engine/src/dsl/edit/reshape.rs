@@ -225,7 +225,11 @@ pub(crate) async fn begin(s: &SyncTask, volume: &str, block: u64) -> Result<Begu
     let new = NewDataset {
         name: plan.copy.clone(),
         contents: NewContents::Volume { size: plan.volume_bytes, sparse: true },
-        properties: vec![("volblocksize".to_owned(), block.to_string())],
+        // One that is not encrypted may lie below one that is.
+        properties: vec![
+            ("volblocksize".to_owned(), block.to_string()),
+            ("encryption".to_owned(), "off".to_owned()),
+        ],
     };
     let copy = create::create(s, &new).await?;
     let mark = Mark::new(source.guid);

@@ -20,8 +20,8 @@ use ondisk::{Guid, ObjectId, Txg};
 use super::limits::{self, Counted};
 use super::space::{self, Change, Used, did_use};
 use super::{
-    FoundHead, FoundSnapshot, account, bookmark, check_component, clones, create, deadlist, events, features,
-    find_head, find_snapshot, objects, policy, properties,
+    FoundHead, FoundSnapshot, account, bookmark, check_component, clones, create, crypto, deadlist, events,
+    features, find_head, find_snapshot, objects, policy, properties,
 };
 use crate::dmu::zap::edit::NewZap;
 use crate::dsl::{Lineage, Spare, SyncTask};
@@ -163,6 +163,7 @@ pub(super) async fn take(s: &SyncTask, head: ObjectId, name: &str) -> Result<Obj
     };
     let id = objects::create_object(s, DmuType::DSL_DATASET, phys.encode(objects::ORDER)).await?;
     features::copy(s, head, id).await?;
+    crypto::share(s, head, id);
     if !of.prev_snap.is_none() {
         if objects::dataset(s, of.prev_snap).await?.next_snap == head {
             objects::change_dataset(s, of.prev_snap, |previous| previous.next_snap = id).await?;

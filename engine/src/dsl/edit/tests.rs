@@ -638,7 +638,7 @@ fn random_changes_count_right_and_keep_contents() {
 #[test]
 fn changes_can_be_sent_to_another_thread() {
     fn check<T: Send>(_: impl FnOnce(Syncing) -> T) {}
-    check(|s| async move { create_pool(&s, &[]).await });
+    check(|s| async move { create_pool(&s, &[], None).await });
     check(|s| async move { mos_synced(&s, &Default::default()).await });
     check(|s| async move { synced(&s, ondisk::ObjsetId(1), &Default::default()).await });
     check(|s| async move { free_some(&s, 1).await });

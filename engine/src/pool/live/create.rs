@@ -41,6 +41,7 @@ use crate::cache::ArcCache;
 use crate::dmu::{LiveObjset, NewObject, zap};
 use crate::dsl::edit;
 use crate::dsl::history;
+use crate::dsl::keys::UserKey;
 use crate::env::{Env, System};
 use crate::error::{Error, Result};
 use crate::mos::LiveFeatures;
@@ -213,6 +214,15 @@ pub(super) fn check_tops(
 impl LivePool {
     /// Creates a pool: returns when its first group is committed. Everything that the devices held is lost.
     pub async fn create(new: NewPool, surroundings: Surroundings) -> Result<Arc<LivePool>> {
+        Self::create_with_key(new, None, surroundings).await
+    }
+
+    /// The same, with the user's key of the root filesystem, where its properties make it an encryption root.
+    pub async fn create_with_key(
+        new: NewPool,
+        key: Option<Arc<UserKey>>,
+        surroundings: Surroundings,
+    ) -> Result<Arc<LivePool>> {
         new.check()?;
         let all = new.tops.iter().flat_map(|top| &top.leaves).chain(&new.spares).chain(&new.l2cache);
         refuse_twice(&all.map(Wanted::from).collect::<Vec<_>>())?;
@@ -282,7 +292,7 @@ impl LivePool {
         // Before the first group: a pool that is committed is there, and nothing may fail any more.
         live.label_auxiliary().await?;
         live.list_spares();
-        live.change(move |s| async move { make_contents(&s, new, &spares, &l2cache).await }).await?;
+        live.change(move |s| async move { make_contents(&s, new, key, &spares, &l2cache).await }).await?;
         Ok(live)
     }
 }
@@ -327,6 +337,7 @@ pub(super) async fn label_new(pool: &Pool, version: u64, config: &Config, top: &
 async fn make_contents(
     s: &Syncing,
     new: NewPool,
+    key: Option<Arc<UserKey>>,
     spares: &[VdevConfig],
     l2cache: &[VdevConfig],
 ) -> Result<()> {
@@ -355,7 +366,7 @@ async fn make_contents(
     make_vdev_objects(s, &new.tops).await?;
     let salt = s.pool.pool.salt().get().copied().unwrap_or_default();
     s.set_in_directory(directory::CHECKSUM_SALT, zap::Value::U8(salt.to_vec())).await?;
-    edit::create_pool(s, &new.root_properties).await?;
+    edit::create_pool(s, &new.root_properties, key.as_ref()).await?;
     // Frees are never put off to a later group here, but OpenZFS looks for the list.
     let deferred = edit::create_list(s, DEFERRED_BLOCK_BYTES).await?;
     s.set_in_directory(directory::SYNC_BPOBJ, number(deferred.get())).await?;

@@ -45,7 +45,6 @@ use crate::zvol::LiveZvol;
 
 /// Features whose structures must be kept up when they are in use, and are not.
 const NOT_WRITTEN: &[(Feature, &str)] = &[
-    (Feature::Encryption, "it has encrypted datasets"),
     (Feature::RedactedDatasets, "it has redacted datasets"),
     (Feature::RedactionBookmarks, "it has redaction bookmarks"),
 ];
@@ -132,14 +131,17 @@ impl LivePool {
         Ok(())
     }
 
-    /// Replays all intent logs.
+    /// Replays all intent logs, except those of encrypted datasets whose keys are not loaded: they stay
+    /// ([`super::encrypted`]).
     async fn replay(self: &Arc<Self>) -> Result<()> {
         for id in self.heads().await? {
             let dataset = self.dataset(id).await?;
-            if !dataset.objset.zil_header().is_empty() {
-                self.replay_dataset(&dataset).await?;
-            } else {
+            // With its key it is opened anew, and authenticated.
+            let is_locked = matches!(dataset.objset.key(), Err(Error::KeyNotLoaded { .. }));
+            if dataset.objset.zil_header().is_empty() || is_locked {
                 self.datasets().remove(&id);
+            } else {
+                self.replay_dataset(&dataset).await?;
             }
         }
         Ok(())
@@ -187,7 +189,7 @@ impl LivePool {
         Ok(())
     }
 
-    async fn replay_onto(self: &Arc<Self>, dataset: &LiveDataset) -> Result<Replayed> {
+    pub(super) async fn replay_onto(self: &Arc<Self>, dataset: &LiveDataset) -> Result<Replayed> {
         let (objset, zil) = (&dataset.objset, &dataset.zil);
         match objset.kind() {
             ObjsetType::Zvol => zil.replay(&*LiveZvol::open(&self.txgs, objset, zil).await?).await,
@@ -205,7 +207,7 @@ impl LivePool {
     }
 
     /// The head datasets with object sets, hidden ones not included.
-    async fn heads(self: &Arc<Self>) -> Result<Vec<ObjsetId>> {
+    pub(super) async fn heads(self: &Arc<Self>) -> Result<Vec<ObjsetId>> {
         let _turn = self.syncing.take().await;
         heads(self.mos()).await
     }

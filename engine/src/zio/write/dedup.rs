@@ -158,7 +158,7 @@ fn pointer(request: &WriteRequest, block: &Stored, shared: &SharedBlock, txg: Tx
         logical_birth: txg,
         physical_birth: shared.physical_birth,
         fill: request.fill,
-        crypt: None,
+        crypt: block.crypt,
     };
     parts.build().map_err(Error::format(request.at.to_string()))
 }

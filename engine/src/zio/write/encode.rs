@@ -10,25 +10,32 @@
 //!   is.
 //! - A block that came compressed, with a stream, is stored as it came, whatever compression is asked for:
 //!   the bytes were found to decompress to the block when they came (OpenZFS: `ZIO_FLAG_RAW_COMPRESS`).
+//! - A block of an encrypted object set is sealed after it is compressed ([`super::seal`]).
 //! - A block that compresses to at most 112 bytes is embedded in its pointer where the caller allows it:
 //!   level 0, no dnodes, no object sets.
 //! - A block that replaces one of the same group, with a checksum in its pointer, keeps the place whenever it
 //!   fits: it is padded to the size of its predecessor. The sync of a group writes its last blocks several
 //!   times; so sizes only grow, up to the logical size, and the sync ends. (OpenZFS stops compressing after
-//!   some passes for the same purpose.) Deduplicated blocks do not: their sizes are part of their keys.
+//!   some passes for the same purpose.) Deduplicated blocks do not: their sizes are part of their keys. Nor do
+//!   blocks of encrypted object sets: no place gets two ciphertexts in a group, and such object sets do not
+//!   describe the space that they occupy.
 //!
 //! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_write_compress`, `zio_get_compression_max_size`), `vdev.c`
 //! (`spa_min_alloc`).
 
-use codec::checksum::{self, Digest};
+use codec::checksum::{self, Digest, beside_mac};
 use codec::compress::{compress, compress_pointers};
 use codec::is_all_zero;
 use device::{IoBuf, SharedBuf};
-use ondisk::blkptr::{Blkptr, ChecksumType, CompressType, EMBEDDED_PAYLOAD_MAX, MAX_BLOCK_SIZE, embed};
+use ondisk::blkptr::{
+    Blkptr, ChecksumType, CompressType, CryptParts, EMBEDDED_PAYLOAD_MAX, MAX_BLOCK_SIZE, embed,
+};
 use ondisk::dmu::DmuType;
 use ondisk::{ByteOrder, Level, Lsize, Psize, Txg};
 
 use super::WriteRequest;
+use super::seal::Sealed;
+use crate::cache::{Block, fitted, is_kept_compressed};
 use crate::error::{Error, Result};
 use crate::inject::{Flip, Injections};
 use crate::vdev::{Class, Kind, VdevTree};
@@ -104,6 +111,10 @@ pub(super) struct Stored {
     pub digest: Digest,
     /// The bytes, of the physical size.
     pub bytes: SharedBuf,
+    /// What the pointer says of their protection, in an encrypted object set.
+    pub crypt: Option<CryptParts>,
+    /// The bytes before they were encrypted, if they are compressed and the ARC keeps such.
+    pub plain: Option<Block>,
 }
 
 /// The block that a request overwrites in the same group, if it has a place of its own.
@@ -111,6 +122,7 @@ pub(super) fn predecessor(request: &WriteRequest, txg: Txg) -> Option<&Blkptr> {
     let lsize = request.data.len() as u64;
     request.previous.as_ref().filter(|bp| {
         request.dedup.is_none()
+            && request.seal.is_none()
             && !bp.is_hole()
             && !bp.is_embedded()
             && !bp.is_dedup()
@@ -142,6 +154,7 @@ pub(super) fn encode(
     let mut bytes = None;
     if let Some((mut buffer, length, compress)) = compressed(request, units) {
         let may_embed = request.may_embed
+            && request.seal.is_none()
             && place.is_none()
             && request.at.level <= 0
             && !matches!(request.dmu_type, DmuType::DNODE | DmuType::OBJSET);
@@ -159,13 +172,27 @@ pub(super) fn encode(
             buffer.truncate(psize as usize);
             buffer[length..].fill(0);
             ty = compress;
-            bytes = Some(SharedBuf::from(buffer));
+            bytes = Some(buffer);
         }
     }
-    let bytes = bytes.unwrap_or_else(|| request.data.to_shared());
-    let digest = checksum::compute(request.checksum, &bytes, ByteOrder::Little, salt)
+    let mut plain = None;
+    let (bytes, crypt) = match &request.seal {
+        None => (bytes.map_or_else(|| request.data.to_shared(), SharedBuf::from), None),
+        Some(seal) => {
+            plain = bytes.as_ref().filter(|_| is_kept_compressed()).map(|bytes| fitted(bytes));
+            let Sealed { bytes, crypt } = seal.seal(request, bytes)?;
+            (bytes, Some(crypt))
+        }
+    };
+    let mut digest = checksum::compute(request.checksum, &bytes, ByteOrder::Little, salt)
         .map_err(|error| Error::Invalid(format!("{}: {error}", request.at)))?;
-    Ok(Encoded::Stored(Stored { psize: Psize(bytes.len() as u64), compress: ty, digest, bytes }))
+    if let Some(crypt) = crypt.filter(|_| request.dmu_type != DmuType::OBJSET) {
+        let [a, b] = beside_mac(request.checksum, digest);
+        let [c, d] = crypt.mac_words(ByteOrder::Little);
+        digest = [a, b, c, d];
+    }
+    let psize = Psize(bytes.len() as u64);
+    Ok(Encoded::Stored(Stored { psize, compress: ty, digest, bytes, crypt, plain }))
 }
 
 /// The blocks as handlers want them before their checksums are made ([`crate::inject`]).

@@ -11,12 +11,17 @@
 //! data, and the pool would stop. Therefore the layer that accepts data lends the space ([`LogRoom`]); when
 //! it lends nothing, the log's caller must wait for a group.
 //!
+//! # Encryption
+//! A log block of an encrypted dataset gets its salt and IV when it is allocated, because the block before
+//! it, which has its pointer, is written first. Its MAC lies in the block. It is encrypted by its log.
+//!
 //! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_alloc_zil`).
 
 use std::fmt::Debug;
 
+use codec::crypt::DatasetKey;
 use device::{IoBuf, SharedBuf};
-use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType};
+use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, CryptParts};
 use ondisk::dmu::DmuType;
 use ondisk::{ByteOrder, Level, Lsize, ObjsetId, Psize, Txg};
 
@@ -77,8 +82,14 @@ impl Writer {
 
     /// Allocates a log block of `size` bytes (a multiple of 4 KiB) in the open group `txg`: from working log
     /// devices if there are any, else from the log class embedded in normal vdevs, else from the space for
-    /// data. The pointer has no checksum words yet; its checksum type is `Zilog2`.
-    pub async fn allocate_log_block(&self, txg: Txg, size: u64) -> Result<Blkptr> {
+    /// data. The pointer has no checksum words yet; its checksum type is `Zilog2`. With the `key` of its
+    /// dataset, the block is to be encrypted with the salt and IV in the pointer.
+    pub async fn allocate_log_block(&self, txg: Txg, size: u64, key: Option<&DatasetKey>) -> Result<Blkptr> {
+        let crypt = match key {
+            Some(key) => Some(self.ivs.next(key)?),
+            None => None,
+        };
+        let crypt = crypt.map(|(salt, iv)| CryptParts { salt, iv, ..CryptParts::default() });
         let dvas = match self.allocator.allocate(Class::Log, size, 1, txg).await? {
             None if self.borrow_for_log(size) => self.allocator.allocate(Class::Normal, size, 1, txg).await?,
             dvas => dvas,
@@ -99,7 +110,7 @@ impl Writer {
             logical_birth: txg,
             physical_birth: txg,
             fill: 0,
-            crypt: None,
+            crypt,
         };
         parts.build().map_err(|error| {
             self.give_back(&dvas, txg);

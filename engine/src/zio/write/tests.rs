@@ -50,6 +50,7 @@ fn request(data: &[u8]) -> WriteRequest {
         previous: None,
         retain: Retain::In,
         may_feed: true,
+        seal: None,
         fill: 1,
     }
 }

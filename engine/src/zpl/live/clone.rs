@@ -159,8 +159,9 @@ impl LiveZpl {
     pub(super) async fn refer_as_logged(&self, logged: LoggedClone<'_>) -> Result<bool> {
         let LoggedClone { object, offset, length, block_bytes, blocks } = logged;
         let can_be_shared = |bp: &Blkptr| {
-            let is_plain = bp.is_embedded() || !bp.uses_crypt();
-            bp.is_hole() || (is_plain && !bp.is_redacted() && bp.lsize().get() == block_bytes)
+            let has_key = !bp.is_embedded() && bp.uses_crypt() == self.objset().is_encrypted();
+            let is_of_this_key = has_key || (bp.is_embedded() && !self.objset().is_encrypted());
+            bp.is_hole() || (is_of_this_key && !bp.is_redacted() && bp.lsize().get() == block_bytes)
         };
         let fits = block_bytes > 0
             && length.div_ceil(block_bytes.max(1)) == blocks.len() as u64

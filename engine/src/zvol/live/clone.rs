@@ -27,6 +27,7 @@ impl LiveZvol {
         let block_size = self.block_size;
         let is_cloneable = Arc::ptr_eq(&self.txgs, &source.txgs)
             && self.objset.can_clone()
+            && self.objset.may_share_with(&source.objset)
             && source.block_size == block_size
             && block_size.is_power_of_two()
             && from.is_multiple_of(block_size)

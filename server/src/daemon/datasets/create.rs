@@ -8,6 +8,7 @@ use engine::properties::{Prop, kept};
 use engine::vdev::{self, Class, Vdev};
 
 use super::entry;
+use super::keys::key_of_new;
 use super::userspace::{set_quotas_at_once, take_quotas};
 use crate::api::{self, ApiError, Created, DatasetKind};
 use crate::daemon::names;
@@ -58,11 +59,13 @@ impl Daemon {
         };
         let above = parents.first().unwrap_or(name);
         let above = names::parent_of(above).unwrap_or_default().to_owned();
-        let mut all: Vec<New> = parents
-            .iter()
-            .map(|parent| New { name: parent.clone(), volume: None, properties: Vec::new() })
-            .collect();
-        let new = New { name: name.clone(), volume, properties: properties.clone() };
+        let mut all: Vec<New> = parents.iter().map(New::filesystem).collect();
+        let key = match request.dry_run {
+            true => None,
+            // Before others are kept from changing the pool: it may take a while.
+            false => key_of_new(&doing, &**live.env(), &properties, request.key.clone())?,
+        };
+        let new = New { name: name.clone(), volume, properties: properties.clone(), key };
         all.push(new.clone());
         let adding = pool.add().await?;
         let dry_run = request.dry_run;
@@ -134,11 +137,11 @@ impl Daemon {
             return Err(ApiError::invalid(format!("{doing}: quotas of users do not apply to volumes")));
         }
         let adding = of.add().await?;
-        let new = New { name: name.clone(), volume: None, properties };
+        let new = New { properties, ..New::filesystem(name) };
         let (from, above) = (snapshot.clone(), parents.clone());
         let done = sync_tasks::change(live, request.command.clone(), move |s| async move {
             for name in above {
-                sync_tasks::create(&s, &New { name, volume: None, properties: Vec::new() }).await?;
+                sync_tasks::create(&s, &New::filesystem(name)).await?;
             }
             sync_tasks::clone(&s, &from, &new).await
         });

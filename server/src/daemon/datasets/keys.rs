@@ -1,22 +1,34 @@
-//! Encryption keys: loading, unloading, and reading keys from files.
+//! Encryption keys: loading, unloading and changing them, and reading keys from files.
 //!
 //! A key is loaded for an encryption root and serves all datasets that inherit from it. After loading, its
 //! volumes are served; its filesystems are mounted on request. A key in use cannot be unloaded.
+//!
+//! The key itself comes with the request, or from a file that the daemon reads. A passphrase becomes a key
+//! before the right to change the pool is asked for, as that takes a while by design. Material is wiped when
+//! it was used; it reaches no log, no history and no error.
 
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
 
-use engine::dsl::keys::EncryptionRoot;
+use engine::dsl::edit::{self, KeyChange};
+use engine::dsl::keys::{self, EncryptionRoot, KeyFormat, UserKey, WrappingKey};
+use engine::env::Env;
 use engine::events::feed::What;
+use engine::properties::{Prop, is_user};
 
-use crate::api::{self, ApiError, KeyEntry, KeyLoaded};
+use crate::api::{self, ApiError, KeyEntry, KeyLoaded, Secret};
 use crate::daemon::open_pool::Changing;
+use crate::daemon::refusals::said;
 use crate::daemon::volumes::clients::Connected;
-use crate::daemon::{Daemon, OpenPool, dataset_error};
+use crate::daemon::{Daemon, OpenPool, dataset_error, sync_tasks};
 
 /// The longest file that is read for a key: the longest passphrase, and its line end.
 const MAX_KEY_FILE_BYTES: u64 = 4096;
+/// Where a key is found that is given with each request.
+const PROMPT: &str = "prompt";
 
 impl Daemon {
     /// Loads the key of an encryption root, or only checks it.
@@ -25,16 +37,88 @@ impl Daemon {
     /// A key that is wrong, already loaded, or cannot be read.
     pub async fn load_key(&self, request: api::LoadKey) -> Result<KeyLoaded, ApiError> {
         let pool = self.pool_of(&request.dataset)?;
-        let changing = pool.change().await?;
         let name = &request.dataset;
         let failed = |error| dataset_error("load key for", name, error);
-        let dsl = pool.dsl().await.map_err(failed)?;
-        let root = dsl.encryption_root_of(name).await.map_err(failed)?;
-        let material = match (&request.key, request.location.as_deref().unwrap_or(&root.location)) {
-            (Some(key), _) => key.clone(),
-            (None, location) => read_location(name, location)?,
+        let derived = {
+            let dsl = pool.dsl().await.map_err(failed)?;
+            let root = dsl.encryption_root_of(name).await.map_err(failed)?;
+            let location = request.location.as_deref().unwrap_or(&root.location);
+            let material = material(&format!("cannot load key for '{name}'"), request.key, location)?;
+            dsl.derive_key(name, material.bytes()).await.map_err(failed)?
         };
-        load(&pool, &changing, name, &material, request.dry_run).await
+        let changing = pool.change().await?;
+        load(&pool, &changing, name, &derived, request.dry_run).await
+    }
+
+    /// Changes the key that a user gives for a dataset, or has it inherited.
+    ///
+    /// # Errors
+    /// A key that is not loaded, or cannot be one; properties that do not go.
+    pub async fn change_key(&self, request: api::ChangeKey) -> Result<(), ApiError> {
+        let name = &request.dataset;
+        let doing = format!("cannot change key for '{name}'");
+        let pool = self.pool_of(name)?;
+        let live = pool.writable(&doing)?;
+        let properties = &request.properties;
+        let is_of_key = |name: &str| {
+            let of_key = [Prop::Keyformat, Prop::Keylocation, Prop::Pbkdf2Iters];
+            Prop::from_name(name).is_some_and(|prop| of_key.contains(&prop))
+        };
+        let refuse = |why: &str| Err(ApiError::invalid(format!("{doing}: {why}")));
+        if request.inherit && !properties.iter().all(|(name, _)| is_user(name)) {
+            return refuse("Only user properties may be set with 'zfs change-key -i'");
+        }
+        if !properties.iter().all(|(name, _)| is_user(name) || is_of_key(name)) {
+            return refuse(
+                "Only keyformat, keylocation, pbkdf2iters, and user properties may be set with this command.",
+            );
+        }
+        let own: Vec<_> = properties.iter().filter(|(name, _)| is_user(name)).cloned().collect();
+        let change = match request.inherit {
+            true => KeyChange::Inherit,
+            false => {
+                let failed = |error| dataset_error("change key for", name, error);
+                let dsl = pool.dsl().await.map_err(failed)?;
+                let root = dsl.encryption_root_of(name).await.map_err(|error| match error {
+                    engine::Error::WrongType { .. } => {
+                        ApiError::invalid(format!("{doing}: Dataset not encrypted."))
+                    }
+                    other => failed(other),
+                })?;
+                let is_root = root.dir.name == *name;
+                let dataset = dsl.find(name).await.map_err(failed)?;
+                if !dsl.key_is_loaded(&dataset) {
+                    return Err(ApiError::refused(format!("{doing}: Key must be loaded.")));
+                }
+                if dsl.origin(&dataset.dir).await.map_err(failed)?.is_some() {
+                    return refuse("Keys cannot be changed on clones.");
+                }
+                drop(dsl);
+                let (format, iterations) = keys::asked(properties).map_err(|error| said(&doing, error))?;
+                let format = match format.or(is_root.then_some(root.format)) {
+                    Some(format) => format,
+                    None => return refuse("Keyformat required for new encryption root."),
+                };
+                let given = given_location(properties).map(str::to_owned);
+                if request.dry_run {
+                    return Ok(());
+                }
+                let location = given.clone().or(is_root.then_some(root.location));
+                let location = location.unwrap_or_else(|| PROMPT.to_owned());
+                let material = material(&doing, request.key, &location)?;
+                let key = new_key(&doing, &**live.env(), format, &material, iterations)?;
+                KeyChange::New { key, location: given }
+            }
+        };
+        if request.dry_run {
+            return Ok(());
+        }
+        let _changing = pool.change().await?;
+        let dataset = name.clone();
+        let done = sync_tasks::change(live, request.command, move |s| async move {
+            edit::change_key(&s, &dataset, &change, &own).await
+        });
+        done.await.map_err(|error| said(&doing, error))
     }
 
     /// Loads all keys of a pool that lie in files. A warning for each that could not be loaded.
@@ -49,10 +133,13 @@ impl Daemon {
             Err(error) => return vec![format!("cannot list the keys of '{}': {error}", pool.name())],
         };
         let mut warnings = Vec::new();
-        for root in roots.iter().filter(|root| !root.loaded && root.location != "prompt") {
+        for root in roots.iter().filter(|root| !root.loaded && root.location != PROMPT) {
             let loaded = async {
-                let material = read_location(&root.dir.name, &root.location)?;
-                load(pool, changing, &root.dir.name, &material, false).await
+                let name = &root.dir.name;
+                let material = material(&format!("cannot load key for '{name}'"), None, &root.location)?;
+                let derived = pool.dsl().await?.derive_key(name, material.bytes()).await;
+                let derived = derived.map_err(|error| dataset_error("load key for", name, error))?;
+                load(pool, changing, name, &derived, false).await
             };
             match loaded.await {
                 Ok(loaded) => warnings.extend(loaded.warnings),
@@ -73,13 +160,8 @@ impl Daemon {
         let failed = |error| dataset_error("unload key for", name, error);
         let dsl = pool.dsl().await.map_err(failed)?;
         let root = dsl.encryption_root_of(name).await.map_err(failed)?;
-        let mut users = HashSet::new();
-        for dir in dsl.dirs(dsl.root()).await.map_err(failed)? {
-            let used = dsl.encryption_root(&dir).await.map_err(failed)?;
-            if used.is_some_and(|used| used.object == root.dir.object) {
-                users.insert(dir.name.clone());
-            }
-        }
+        let users = dsl.key_users(&root.dir).await.map_err(failed)?;
+        let users: HashSet<_> = users.iter().map(|dir| dir.name.clone()).collect();
         let is_user = |dataset: &str| users.contains(dataset.split('@').next().unwrap_or(dataset));
         let in_use = pool.in_use_where(is_user);
         pool.detach_devices(|_| true, false);
@@ -92,7 +174,13 @@ impl Daemon {
                 "cannot unload key for '{name}': '{volume}' is in use: {client} is connected to it"
             )));
         }
-        dsl.unload_key(name).await.map_err(failed)?;
+        match pool.live() {
+            None => dsl.unload_key(name).await.map_err(failed)?,
+            Some(live) => {
+                drop((dsl, root));
+                live.unload_key(name).await.map_err(failed)?;
+            }
+        }
         pool.tell(What::Served { name: name.clone(), how: "key-unloaded" });
         pool.find_volumes().await.map_err(failed)
     }
@@ -135,18 +223,60 @@ fn describe(root: EncryptionRoot) -> KeyEntry {
     }
 }
 
+/// The key of a new encryption root, where a dataset's properties make it one.
+///
+/// # Errors
+/// Material that is missing or cannot be a key.
+pub(in crate::daemon) fn key_of_new(
+    doing: &str,
+    env: &dyn Env,
+    properties: &[(String, String)],
+    given: Option<Secret>,
+) -> Result<Option<Arc<UserKey>>, ApiError> {
+    let (format, iterations) = keys::asked(properties).map_err(|error| said(doing, error))?;
+    let Some(format) = format else {
+        return match given {
+            Some(_) => Err(ApiError::invalid(format!("{doing}: a key is given without a keyformat"))),
+            None => Ok(None),
+        };
+    };
+    let material = material(doing, given, given_location(properties).unwrap_or(PROMPT))?;
+    new_key(doing, env, format, &material, iterations).map(Some)
+}
+
+fn given_location(properties: &[(String, String)]) -> Option<&str> {
+    let is_location = |name: &str| Prop::from_name(name) == Some(Prop::Keylocation);
+    properties.iter().rev().find(|(name, _)| is_location(name)).map(|(_, location)| location.as_str())
+}
+
+fn new_key(
+    doing: &str,
+    env: &dyn Env,
+    format: KeyFormat,
+    material: &Secret,
+    iterations: Option<u64>,
+) -> Result<Arc<UserKey>, ApiError> {
+    let key = UserKey::new(format, material.bytes(), iterations, env);
+    key.map(Arc::new).map_err(|error| said(doing, error))
+}
+
 async fn load(
     pool: &OpenPool,
     _: &Changing<'_>,
     name: &str,
-    material: &[u8],
+    key: &Arc<WrappingKey>,
     dry_run: bool,
 ) -> Result<KeyLoaded, ApiError> {
-    let loaded = async { pool.dsl().await?.load_key(name, material, dry_run).await };
+    let loaded = async { pool.dsl().await?.load_derived_key(name, key, dry_run).await };
     let datasets = loaded.await.map_err(|error| dataset_error("load key for", name, error))? as u64;
     let mut warnings = Vec::new();
     if !dry_run {
         pool.tell(What::Served { name: name.to_owned(), how: "key-loaded" });
+        if let Some(live) = pool.live()
+            && let Err(error) = live.replay_unlocked().await
+        {
+            warnings.push(format!("not all intent logs of '{}' are replayed: {error}", pool.name()));
+        }
         if let Err(error) = pool.find_volumes().await {
             warnings.push(format!("not all volumes of '{}' are served: {error}", pool.name()));
         }
@@ -154,24 +284,29 @@ async fn load(
     Ok(KeyLoaded { datasets, warnings })
 }
 
-/// Reads the key at a `keylocation`.
-fn read_location(name: &str, location: &str) -> Result<Vec<u8>, ApiError> {
+/// A key that came with a request, or that lies at a `keylocation`.
+fn material(doing: &str, given: Option<Secret>, location: &str) -> Result<Secret, ApiError> {
+    if let Some(key) = given {
+        return Ok(key);
+    }
     let Some(path) = location.strip_prefix("file://") else {
         let why = match location {
-            "prompt" => "its key has to be given".to_owned(),
+            PROMPT => "its key has to be given".to_owned(),
             other => format!("a key location like '{other}' is not supported; give the key itself"),
         };
-        return Err(ApiError::refused(format!("cannot load key for '{name}': {why}")));
+        return Err(ApiError::refused(format!("{doing}: {why}")));
     };
     let read = || {
-        let mut material = Vec::new();
-        File::open(path)?.take(MAX_KEY_FILE_BYTES + 1).read_to_end(&mut material)?;
-        Ok::<_, std::io::Error>(material)
+        // One piece of memory, of which no copy is left behind.
+        let mut material = Vec::with_capacity(MAX_KEY_FILE_BYTES as usize + 64);
+        // A pipe that nothing writes to must not keep the request.
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        file.take(MAX_KEY_FILE_BYTES + 1).read_to_end(&mut material)?;
+        Ok::<_, std::io::Error>(Secret::from(material))
     };
-    let material =
-        read().map_err(|error| ApiError::failed(format!("cannot load key for '{name}': {path}: {error}")))?;
-    if material.len() as u64 > MAX_KEY_FILE_BYTES {
-        return Err(ApiError::invalid(format!("cannot load key for '{name}': {path} is too long for a key")));
+    let material = read().map_err(|error| ApiError::failed(format!("{doing}: {path}: {error}")))?;
+    if material.bytes().len() as u64 > MAX_KEY_FILE_BYTES {
+        return Err(ApiError::invalid(format!("{doing}: {path} is too long for a key")));
     }
     Ok(material)
 }

@@ -68,7 +68,7 @@ impl Daemon {
         let made = missing.clone();
         let done = sync_tasks::change(live, request.command, move |s| async move {
             for name in missing {
-                sync_tasks::create(&s, &New { name, volume: None, properties: Vec::new() }).await?;
+                sync_tasks::create(&s, &New::filesystem(name)).await?;
             }
             edit::rename(&s, &old, &new).await
         });

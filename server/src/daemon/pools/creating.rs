@@ -26,7 +26,7 @@ use super::properties::{self, When, refusal};
 use super::{replication, vdevs};
 use crate::api::edge::Edge;
 use crate::api::{self, ApiError, Listed, OpenedPool, UpgradedPool, VdevNode};
-use crate::daemon::datasets::{set_quotas_at_once, take_quotas};
+use crate::daemon::datasets::{key_of_new, set_quotas_at_once, take_quotas};
 use crate::daemon::open_pool::Held;
 use crate::daemon::refusals::refused;
 use crate::daemon::{Daemon, OpenPool, dataset_error};
@@ -83,11 +83,13 @@ impl Daemon {
         if request.dry_run {
             return Ok(OpenedPool { name: name.clone(), ..OpenedPool::default() });
         }
+        let env = &*self.surroundings().env;
+        let key = key_of_new(&doing, env, &new.root_properties, request.key.clone())?;
         // Disks can be partitioned only when they are not open.
         new.tops.clear();
         opened.partition(&doing).await?;
         (new.tops, new.spares, new.l2cache) = (opened.tops, opened.spares, opened.l2cache);
-        let live = LivePool::create(new, self.surroundings()).await;
+        let live = LivePool::create_with_key(new, key, self.surroundings()).await;
         let live = live.map_err(|error| refused(&doing, error))?;
         // Until here nothing waits for devices: a pool that they do not take is dropped, and can be created
         // anew.

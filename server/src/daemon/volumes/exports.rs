@@ -2,7 +2,8 @@
 //!
 //! Each connection has an export of its own, with its own handle on the volume: two readers do not disturb
 //! each other's read-ahead, and closing a pool by force can take the volume from each connection. An
-//! encrypted volume is listed once its key is loaded.
+//! encrypted volume is listed once its key is loaded; until then clients to which it would be served are told
+//! that its key is missing.
 //!
 //! In a pool that is open for writing, volumes can be written unless their property `readonly` is on. All
 //! connections of a volume share one [`LiveZvol`], so that their changes are ordered, and all follow its
@@ -34,7 +35,7 @@ use super::clients::Client;
 use super::connection::Connection;
 use super::list::Volume;
 use super::open_volume::{Access, OpenVolume, open_live, told_block_bytes};
-use crate::block::{Caller, Changes, Exports, Layered, Listed, Protocol, Unopened, shares};
+use crate::block::{Caller, Changes, Exports, Layered, Listed, Protocol, Shares, Unopened, shares};
 use crate::daemon::{Daemon, OpenPool, VolumeList, lock};
 
 /// How long a client is kept waiting for a volume that may be there soon. Initiators of iSCSI give up a login
@@ -114,16 +115,35 @@ impl Volumes {
         }
         let client = caller.name.map(str::to_owned).or_else(|| caller.address.map(|from| from.to_string()));
         let client = Client { protocol: self.protocol.name(), name: client };
-        pool.connect(name, client, self.daemon.link.clone()).await.map_err(|error| {
-            tracing::debug!(name, %error, "an export cannot be opened");
-            match error {
-                engine::Error::Busy(_) => Refused::NotNow(error.to_string()),
-                engine::Error::Io { .. } | engine::Error::Checksum { .. } | engine::Error::Suspended(_) => {
-                    Unopened::Unavailable(format!("{name}: {error}")).into()
-                }
-                _ => Unopened::Unknown.into(),
+        let error = match pool.connect(name, client, self.daemon.link.clone()).await {
+            Ok(export) => return Ok(export),
+            Err(error) => error,
+        };
+        tracing::debug!(name, %error, "an export cannot be opened");
+        Err(match error {
+            engine::Error::Busy(_) => Refused::NotNow(error.to_string()),
+            engine::Error::Io { .. } | engine::Error::Checksum { .. } | engine::Error::Suspended(_) => {
+                Unopened::Unavailable(format!("{name}: {error}")).into()
             }
+            engine::Error::KeyNotLoaded { .. } if self.would_admit(&pool, name, &caller).await => {
+                let why = format!("{name}: its encryption key is not loaded; load it (zfs load-key)");
+                Unopened::Unavailable(why).into()
+            }
+            _ => Unopened::Unknown.into(),
         })
+    }
+
+    /// Whether a volume that is not listed, because its key is not loaded, is served to this client
+    /// otherwise.
+    async fn would_admit(&self, pool: &OpenPool, name: &str, caller: &Caller<'_>) -> bool {
+        let text = async {
+            let dsl = pool.dsl().await?;
+            let dataset = dsl.find(name).await?;
+            dsl.user_text(&dataset, shares::PROPERTY).await
+        };
+        let Ok(text) = text.await else { return false };
+        let shares = text.unwrap_or_default().parse::<Shares>();
+        shares.is_ok_and(|shares| shares.through(self.protocol).is_some_and(|share| share.admits(caller)))
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) async fn begin_existing(
     }
     limits::check(s, head.phys.dir, Counted::Snapshots, 1, None).await?;
     destroy::check_supported(s, head).await?;
-    policy::of_dir(s, head.phys.dir).await?;
+    policy::refuse_encrypted(s, head.phys.dir).await?;
     let base = match begin.from_guid == Guid(0) {
         false => Some(base_of(s, begin, target, head).await?),
         true => {

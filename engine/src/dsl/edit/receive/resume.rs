@@ -85,7 +85,7 @@ pub(super) async fn resume(s: &SyncTask, begin: &Begin, target: &ReceiveTarget) 
         return other("the stream is of another snapshot than what was received in part");
     }
     check_base(s, begin, partial.object, &partial.phys).await?;
-    policy::of_dir(s, partial.phys.dir).await?;
+    policy::refuse_encrypted(s, partial.phys.dir).await?;
     s.require_for_change(Spare::Normal, 1)?;
     let point = ResumePoint {
         object: number(field::RESUME_OBJECT).await?.unwrap_or(0),

@@ -156,8 +156,7 @@ impl Receive<'_> {
 
     async fn branch(&mut self, snapshot: &str, to: &str) -> Result<(), ApiError> {
         let pool = Arc::clone(&self.pool);
-        let (from, new) =
-            (snapshot.to_owned(), New { name: to.to_owned(), volume: None, properties: Vec::new() });
+        let (from, new) = (snapshot.to_owned(), New::filesystem(to));
         {
             let _changing = pool.change().await?;
             let done = sync_tasks::change(pool.writable(DOING)?, None, move |s| async move {

@@ -252,7 +252,7 @@ impl Receive<'_> {
             let parents = plan.parents.clone();
             let created = sync_tasks::change(live, None, move |s| async move {
                 for name in parents {
-                    sync_tasks::create(&s, &New { name, volume: None, properties: Vec::new() }).await?;
+                    sync_tasks::create(&s, &New::filesystem(name)).await?;
                 }
                 Ok(())
             });

@@ -1,0 +1,197 @@
+//! Blocks of encrypted object sets: encrypted, or authenticated, before their checksum is made.
+//!
+//! # The idea
+//! A request of an encrypted object set has a [`Seal`]: the key of its dataset. After the block is compressed,
+//! the seal does with it what its place and type ask for (`codec::crypt` has the formats):
+//!
+//! | block | what happens to it | what the pointer gets |
+//! |---|---|---|
+//! | level 0 of a private type | encrypted, in its physical size | salt and IV in place of the third address, MAC in half of the checksum |
+//! | dnodes | private bonus areas are encrypted, the rest is authenticated | the same |
+//! | level 0 of other types | nothing | a MAC |
+//! | above level 0 | nothing | a hash of the MACs in its pointers |
+//! | object set | its maker put two MACs into it | no MAC |
+//!
+//! Only the third address is lost to a pointer of a private type, so such blocks have at most two copies. They
+//! are not embedded in pointers, are no nop-writes, and are never overwritten in place. A gang is encrypted as
+//! a whole; its members are parts of the ciphertext and know nothing of it.
+//!
+//! A deduplicated block gets salt and IV from an HMAC of its bytes: equal blocks of one key become equal
+//! ciphertexts. Blocks of different keys never look equal.
+//!
+//! # Initialization vectors never come twice
+//! An IV that is used for two different plaintexts under one block key betrays both, and with GCM the key of
+//! the MACs. A block key is made of the dataset's key and a salt. So no (key, salt, IV) may ever be used
+//! twice:
+//!
+//! - Each import and each key has a random salt of 64 bits of its own ([`Ivs`]), and another one after
+//!   [`MAX_SALT_USES`] blocks. Each block has a random IV of 96 bits. Both come from the environment
+//!   ([`Env::fill_secret`]), for each write anew: nothing is counted on from a stored state. Therefore a
+//!   rollback, a rewind, a crash and a replay of an intent log, or a clone that shares the key, cannot bring
+//!   back an IV that was used since.
+//! - A block is encrypted once for each time that it is written. What is written again after an error of a
+//!   device are the same bytes. Log blocks get their IV when they are allocated, and are written once; a
+//!   block that was allocated for a log before a crash is not written to again (`zil::claim`).
+//! - Blocks that were received raw have the IVs of their sender. A random IV meets one of these, or one of
+//!   its own, with a probability of `uses^2 / 2^97` under each salt: with so many uses, about one in 10^12.
+//!
+//! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_encrypt`), `zio_crypt.c`, `dsl_crypt.c`.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use codec::crypt::{DatasetKey, IV_BYTES, SALT_BYTES, encrypt_block, indirect_mac};
+use device::{IgnorePoison, IoBuf, SharedBuf};
+use ondisk::ByteOrder;
+use ondisk::blkptr::CryptParts;
+use ondisk::dmu::DmuType;
+
+use super::WriteRequest;
+use super::encode::level_of;
+use crate::env::Env;
+use crate::error::{Error, Result};
+
+/// The most blocks that are encrypted under one salt (`ZFS_KEY_MAX_SALT_USES_DEFAULT`).
+const MAX_SALT_USES: u64 = 400_000_000;
+
+/// How a block of an encrypted object set is protected.
+#[derive(Debug, Clone)]
+pub struct Seal {
+    /// `None` for an object set whose MACs stay as they are.
+    key: Option<Arc<DatasetKey>>,
+    salt: [u8; SALT_BYTES],
+    iv: [u8; IV_BYTES],
+}
+
+/// A sealed block.
+#[derive(Debug)]
+pub(super) struct Sealed {
+    pub bytes: SharedBuf,
+    pub crypt: CryptParts,
+}
+
+impl Seal {
+    /// The protection of blocks of a dataset with this key.
+    pub fn of(key: Arc<DatasetKey>) -> Self {
+        Self { key: Some(key), salt: [0; SALT_BYTES], iv: [0; IV_BYTES] }
+    }
+
+    /// The protection of an object set whose key is not loaded, and of which nothing has changed that its
+    /// MACs cover. Nothing else can be written so.
+    pub(crate) fn kept() -> Self {
+        Self { key: None, salt: [0; SALT_BYTES], iv: [0; IV_BYTES] }
+    }
+
+    /// The key, if there is one.
+    pub(crate) fn key(&self) -> Option<&Arc<DatasetKey>> {
+        self.key.as_ref()
+    }
+
+    /// Seals a block. `compressed` are the bytes to be stored, if they are not the block's own.
+    pub(super) fn seal(&self, request: &WriteRequest, compressed: Option<IoBuf>) -> Result<Sealed> {
+        let (ty, order) = (request.dmu_type, ByteOrder::Little);
+        let refused = |error: codec::crypt::Error| Error::Invalid(format!("{}: {error}", request.at));
+        let stored =
+            |compressed: Option<IoBuf>| compressed.map_or_else(|| request.data.to_shared(), SharedBuf::from);
+        let mut crypt = CryptParts::default();
+        if level_of(request).0 > 0 {
+            crypt.mac = indirect_mac(&request.data, order).map_err(refused)?;
+            return Ok(Sealed { bytes: stored(compressed), crypt });
+        }
+        if ty == DmuType::OBJSET {
+            return Ok(Sealed { bytes: stored(compressed), crypt });
+        }
+        let key = self.key.as_ref().ok_or(Error::KeyNotLoaded { at: request.at })?;
+        if !ty.is_encrypted() {
+            let bytes = stored(compressed);
+            crypt.mac = key.mac(&bytes);
+            return Ok(Sealed { bytes, crypt });
+        }
+        let mut bytes = compressed.unwrap_or_else(|| IoBuf::from(&request.data[..]));
+        (crypt.salt, crypt.iv) = match request.dedup {
+            Some(_) => key.dedup_salt_and_iv(&bytes),
+            None => (self.salt, self.iv),
+        };
+        if crypt.iv == [0; IV_BYTES] {
+            return Err(Error::Invalid(format!("{}: a block without an initialization vector", request.at)));
+        }
+        crypt.mac = encrypt_block(key, ty, order, crypt.salt, crypt.iv, &mut bytes).map_err(refused)?;
+        Ok(Sealed { bytes: SharedBuf::from(bytes), crypt })
+    }
+}
+
+/// Where salts and initialization vectors come from. Cheap to clone; clones share the salts.
+#[derive(Debug, Clone)]
+pub(super) struct Ivs {
+    env: Arc<dyn Env>,
+    /// The present salt of each key, by its guid, and how many blocks it was used for. The lock is held for a
+    /// few lines.
+    salts: Arc<Mutex<HashMap<u64, Salt>>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Salt {
+    bytes: [u8; SALT_BYTES],
+    uses: u64,
+}
+
+impl Ivs {
+    pub fn new(env: Arc<dyn Env>) -> Self {
+        Self { env, salts: Arc::default() }
+    }
+
+    /// Gives a request the salt and IV that it needs.
+    pub fn give(&self, request: &mut WriteRequest) -> Result<()> {
+        let needs_one =
+            request.dmu_type.is_encrypted() && level_of(request).0 == 0 && request.dedup.is_none();
+        if let Some(seal) = request.seal.as_mut().filter(|_| needs_one)
+            && let Some(key) = &seal.key
+        {
+            (seal.salt, seal.iv) = self.next(key)?;
+        }
+        Ok(())
+    }
+
+    /// Salt and IV for a block that will be encrypted with `key`.
+    pub fn next(&self, key: &DatasetKey) -> Result<([u8; SALT_BYTES], [u8; IV_BYTES])> {
+        let salt = {
+            let mut salts = self.salts.lock().ignore_poison();
+            let salt = match salts.get(&key.guid()).filter(|salt| salt.uses < MAX_SALT_USES) {
+                Some(salt) => Salt { uses: salt.uses + 1, ..*salt },
+                None => {
+                    let mut bytes = [0; SALT_BYTES];
+                    self.env.fill_secret(&mut bytes)?;
+                    Salt { bytes, uses: 1 }
+                }
+            };
+            salts.insert(key.guid(), salt);
+            salt.bytes
+        };
+        let mut iv = [0; IV_BYTES];
+        self.env.fill_secret(&mut iv)?;
+        self.env.note_iv(key.guid(), salt, iv);
+        Ok((salt, iv))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::crypt::Suite;
+
+    use super::*;
+    use crate::env::Seeded;
+
+    #[test]
+    fn a_salt_stays_and_ivs_do_not_come_twice() {
+        let ivs = Ivs::new(Arc::new(Seeded::new(7)));
+        let key = |guid| DatasetKey::from_random(Suite::Aes256Gcm, guid, [1; 32], [2; 64]);
+        let (one, other) = (key(1), key(2));
+        let (salt, first) = ivs.next(&one).unwrap();
+        let (same, second) = ivs.clone().next(&one).unwrap();
+        assert_eq!(salt, same);
+        assert_ne!(first, second);
+        assert_ne!(ivs.next(&other).unwrap().0, salt);
+        ivs.salts.lock().unwrap().get_mut(&1).unwrap().uses = MAX_SALT_USES;
+        assert_ne!(ivs.next(&one).unwrap().0, salt);
+    }
+}

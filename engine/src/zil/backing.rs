@@ -235,7 +235,8 @@ impl Backing for Live {
         let (ty, order) = (bp.dmu_type(), bp.byte_order());
         let mac = encrypt_block(&key, ty, order, bp.salt(), bp.iv(), bytes);
         let mac = mac.map_err(|error| Error::corrupt(at.to_string(), error))?;
-        let place = bytes.get_mut(MAC_PLACE).ok_or_else(|| Error::corrupt(at.to_string(), "it is too short"))?;
+        let place =
+            bytes.get_mut(MAC_PLACE).ok_or_else(|| Error::corrupt(at.to_string(), "it is too short"))?;
         place.copy_from_slice(&mac);
         Ok(())
     }

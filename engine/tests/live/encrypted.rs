@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use device::block_on;
-use engine::{Error, Pool};
 use engine::dsl::edit::{self, NewSnapshot};
 use engine::dsl::{Dsl, LiveDataset};
 use engine::env::{Env, Seeded};
 use engine::pool::import::ImportOptions;
 use engine::pool::live::{LivePool, Surroundings};
-use engine::zpl::live::{NewKind, NewNode, WriteOptions, XattrPlace, XattrSet};
 use engine::zpl::LiveZpl;
+use engine::zpl::live::{NewKind, NewNode, WriteOptions, XattrPlace, XattrSet};
 use engine::zvol::LiveZvol;
+use engine::{Error, Pool};
 use ondisk::ObjsetId;
 use ondisk::vdev_config::PoolState;
 use ondisk::zpl::FileType;
@@ -200,7 +200,9 @@ async fn plant(zpl: &Arc<LiveZpl>, number: u64) {
     zpl.fsync(file).await.unwrap();
     zpl.write(file, 1 << 20, &many, &WriteOptions::default()).await.unwrap();
     zpl.fsync(file).await.unwrap();
-    for (place, length) in [(XattrPlace::Attributes, 60), (XattrPlace::Attributes, 9000), (XattrPlace::Directory, 700)] {
+    for (place, length) in
+        [(XattrPlace::Attributes, 60), (XattrPlace::Attributes, 9000), (XattrPlace::Directory, 700)]
+    {
         let name = format!("user.{place:?}{length}");
         zpl.set_xattr(file, name.as_bytes(), &many[..length], XattrSet::Any, place).await.unwrap();
     }

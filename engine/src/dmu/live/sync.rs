@@ -298,9 +298,8 @@ impl LiveObjset {
         phys: &mut ObjsetPhys,
         seal: Option<Seal>,
     ) -> Result<Blkptr> {
-        let encoded = |phys: &ObjsetPhys| {
-            phys.encode().map_err(Error::format(format!("objset {}", self.id())))
-        };
+        let encoded =
+            |phys: &ObjsetPhys| phys.encode().map_err(Error::format(format!("objset {}", self.id())));
         let mut bytes = encoded(phys)?;
         let which = Which { level: 0, dmu_type: DmuType::OBJSET, is_spill: false };
         let mut way = policy.way(self.id(), None, which);

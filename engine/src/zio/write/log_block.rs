@@ -84,12 +84,7 @@ impl Writer {
     /// devices if there are any, else from the log class embedded in normal vdevs, else from the space for
     /// data. The pointer has no checksum words yet; its checksum type is `Zilog2`. With the `key` of its
     /// dataset, the block is to be encrypted with the salt and IV in the pointer.
-    pub async fn allocate_log_block(
-        &self,
-        txg: Txg,
-        size: u64,
-        key: Option<&DatasetKey>,
-    ) -> Result<Blkptr> {
+    pub async fn allocate_log_block(&self, txg: Txg, size: u64, key: Option<&DatasetKey>) -> Result<Blkptr> {
         let crypt = match key {
             Some(key) => Some(self.ivs.next(key)?),
             None => None,

@@ -91,9 +91,8 @@ impl Seal {
     pub(super) fn seal(&self, request: &WriteRequest, compressed: Option<IoBuf>) -> Result<Sealed> {
         let (ty, order) = (request.dmu_type, ByteOrder::Little);
         let refused = |error: codec::crypt::Error| Error::Invalid(format!("{}: {error}", request.at));
-        let stored = |compressed: Option<IoBuf>| {
-            compressed.map_or_else(|| request.data.to_shared(), SharedBuf::from)
-        };
+        let stored =
+            |compressed: Option<IoBuf>| compressed.map_or_else(|| request.data.to_shared(), SharedBuf::from);
         let mut crypt = CryptParts::default();
         if level_of(request).0 > 0 {
             crypt.mac = indirect_mac(&request.data, order).map_err(refused)?;
@@ -143,7 +142,8 @@ impl Ivs {
 
     /// Gives a request the salt and IV that it needs.
     pub fn give(&self, request: &mut WriteRequest) -> Result<()> {
-        let needs_one = request.dmu_type.is_encrypted() && level_of(request).0 == 0 && request.dedup.is_none();
+        let needs_one =
+            request.dmu_type.is_encrypted() && level_of(request).0 == 0 && request.dedup.is_none();
         if let Some(seal) = request.seal.as_mut().filter(|_| needs_one)
             && let Some(key) = &seal.key
         {

@@ -208,7 +208,8 @@ impl DslPool {
         self.mos.features().count(Feature::BlockCloning).is_some()
     }
 
-    /// Closes a dataset, if it is open and nothing uses it. Whether it is closed. For those who have the turn.
+    /// Closes a dataset, if it is open and nothing uses it. Whether it is closed. For those who have the
+    /// turn.
     pub(crate) fn close(&self, id: ObjsetId) -> bool {
         let mut datasets = self.datasets();
         let can_be_closed = datasets.get(&id).is_none_or(LiveDataset::can_be_closed);

@@ -23,10 +23,10 @@
 //! first record.
 //!
 //! # Without keys
-//! Logs of encrypted datasets are claimed before keys are loaded. Links, record headers and block pointers are
-//! not encrypted; the rest of a record is ciphertext here and says nothing. Blocks that records point to are
-//! verified by their checksums. A log without records is given up, so that no block is encrypted twice with
-//! the IV in its pointer.
+//! Logs of encrypted datasets are claimed before keys are loaded. Links, record headers and block pointers
+//! are not encrypted; the rest of a record is ciphertext here and says nothing. Blocks that records point to
+//! are verified by their checksums. A log without records is given up, so that no block is encrypted twice
+//! with the IV in its pointer.
 //!
 //! Source of the facts: OpenZFS 2.3 `zil.c` (`zil_check_log_chain`, `zil_claim_write`), `vdev_mirror.c`.
 

@@ -22,6 +22,7 @@ use testkit::GoldenPool;
 use testkit::manifest::hex_sha256;
 
 use crate::data::Open;
+use crate::encrypted;
 use crate::files::FILE;
 use crate::golden_support::{self, EngineTree};
 use crate::old_versions;
@@ -131,6 +132,9 @@ fn compare(disks: &Disks, golden: &GoldenPool) {
         let found = discovery::scan(&[disks.path()]).await.unwrap().pop().unwrap();
         import(&found, &ImportOptions::read_only()).await.unwrap()
     });
+    if pool.name() == "crypt" {
+        block_on(encrypted::load_keys_of(golden, &pool));
+    }
     let heads = |names: Vec<String>| names.into_iter().filter(|name| !name.contains('@'));
     for name in heads(golden.volumes().unwrap()) {
         let objset = golden_support::objset(&pool, &format!("{name}@{BEFORE}")).unwrap();
@@ -186,6 +190,9 @@ fn write_to(name: &str) -> Option<bool> {
             Err(ImportError::OnlyReadable { .. }) => return false,
             Err(error) => panic!("{name}: {error}"),
         };
+        if name == "crypt" {
+            committing(&pool, encrypted::load_keys(&golden, &pool)).await;
+        }
         committing(&pool, change(&pool)).await;
         committing(&pool, pool.close(PoolState::Exported)).await.unwrap();
         true
@@ -243,6 +250,7 @@ pools! {
     golden_expanded_is_written: "expanded";
     golden_features0_is_written: "features0";
     golden_legacy28_is_written: "legacy28";
+    golden_crypt_is_written: "crypt";
     golden_default24_is_written: "default24";
     golden_clones24_is_written: "clones24";
     golden_gang24_is_written: "gang24";

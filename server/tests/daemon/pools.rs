@@ -54,16 +54,6 @@ fn two_imports_at_once_open_a_pool_once() {
 }
 
 #[test]
-fn a_pool_that_cannot_be_kept_up_is_not_imported_for_writing() {
-    let Some(golden) = golden("crypt") else { return };
-    let running = Running::start();
-    let request = ImportPool { properties: Vec::new(), ..without_mounts(&running, &golden) };
-    let error = block_on(running.daemon.import(request)).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Refused);
-    assert!(error.message.contains("encryption") && error.message.contains("readonly=on"), "{error}");
-}
-
-#[test]
 fn a_dry_run_opens_nothing() {
     let Some(golden) = golden("triple") else { return };
     let running = Running::start();

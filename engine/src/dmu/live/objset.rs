@@ -301,8 +301,8 @@ impl LiveObjset {
         self.opened_locked && self.pool.keystore().is_loaded(self.id)
     }
 
-    /// Whether blocks of another object set may be blocks of this one too: they are not encrypted, or with the
-    /// same key.
+    /// Whether blocks of another object set may be blocks of this one too: they are not encrypted, or with
+    /// the same key.
     pub fn may_share_with(&self, other: &Self) -> bool {
         let guid = |objset: &Self| objset.key().map(|key| key.map(|key| key.guid()));
         self.id == other.id || matches!((guid(self), guid(other)), (Ok(one), Ok(other)) if one == other)

@@ -77,8 +77,8 @@ impl Pieces {
 
 impl LiveObject {
     /// The contents of up to `count` blocks from the block `first` on, up to the first that another object
-    /// cannot have in this way: it was written since the last commit, or it is redacted. Holds them until they
-    /// are put: into this object set, or one with the same key ([`LiveObjset::may_share_with`]).
+    /// cannot have in this way: it was written since the last commit, or it is redacted. Holds them until
+    /// they are put: into this object set, or one with the same key ([`LiveObjset::may_share_with`]).
     ///
     /// [`LiveObjset::may_share_with`]: super::LiveObjset::may_share_with
     pub async fn pieces(&self, first: u64, count: u64) -> Result<Pieces> {

@@ -60,8 +60,8 @@ impl Way {
             compress: if is_bare { CompressType::Empty } else { self.compress },
             may_embed: false,
             nopwrite: false,
-            // Tables do not know types, and only ciphertexts say whose they are.
-            dedup: self.dedup.filter(|_| is_private),
+            // The entries of tables would need salts and IVs.
+            dedup: None,
             ..self
         }
     }

@@ -6,15 +6,15 @@
 //! logs. Opening a filesystem or volume needs the key.
 //!
 //! A log that was found at import, of a dataset whose key is not loaded, is claimed and stays. It is replayed
-//! when the key is there: [`LivePool::replay_unlocked`] is for whoever loads keys, and opening the filesystem
-//! or volume does it in any case, before anything reads or changes what the log will change. Destroying the
-//! dataset gives the log up.
+//! when the key is there: [`LivePool::replay_unlocked`] is for callers that load keys, and opening the
+//! filesystem or volume does it in any case, before anything reads or changes what the log will change.
+//! Destroying the dataset gives the log up.
 //!
 //! # Invariants
 //! - A key is never unloaded while its dataset has changes that are not committed: the group could not be
 //!   written without it. [`LivePool::unload_key`] first has them committed and closes the datasets.
-//! - An object set that was opened without its key was not authenticated. It is closed before the key is used,
-//!   and opened anew with it.
+//! - An object set that was opened without its key was not authenticated. It is closed before the key is
+//!   used, and opened anew with it.
 //!
 //! [`Keystore`]: crate::store::keystore::Keystore
 

@@ -16,9 +16,9 @@
 //! - A block that replaces one of the same group, with a checksum in its pointer, keeps the place whenever it
 //!   fits: it is padded to the size of its predecessor. The sync of a group writes its last blocks several
 //!   times; so sizes only grow, up to the logical size, and the sync ends. (OpenZFS stops compressing after
-//!   some passes for the same purpose.) Deduplicated blocks do not: their sizes are part of their keys. Nor do
-//!   blocks of encrypted object sets: no place gets two ciphertexts in a group, and such object sets do not
-//!   describe the space that they occupy.
+//!   some passes for the same purpose.) Deduplicated blocks do not: their sizes are part of their keys. Nor
+//!   do blocks of encrypted object sets: no place gets two ciphertexts in a group, and such object sets do
+//!   not describe the space that they occupy.
 //!
 //! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_write_compress`, `zio_get_compression_max_size`), `vdev.c`
 //! (`spa_min_alloc`).

@@ -1,8 +1,8 @@
 //! Blocks of encrypted object sets: encrypted, or authenticated, before their checksum is made.
 //!
 //! # The idea
-//! A request of an encrypted object set has a [`Seal`]: the key of its dataset. After the block is compressed,
-//! the seal does with it what its place and type ask for (`codec::crypt` has the formats):
+//! A request of an encrypted object set has a [`Seal`]: the key of its dataset. After the block is
+//! compressed, the seal does with it what its place and type ask for (`codec::crypt` has the formats):
 //!
 //! | block | what happens to it | what the pointer gets |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! | above level 0 | nothing | a hash of the MACs in its pointers |
 //! | object set | its maker put two MACs into it | no MAC |
 //!
-//! Only the third address is lost to a pointer of a private type, so such blocks have at most two copies. They
-//! are not embedded in pointers, are no nop-writes, and are never overwritten in place. A gang is encrypted as
-//! a whole; its members are parts of the ciphertext and know nothing of it.
+//! Only the third address is lost to a pointer of a private type, so such blocks have at most two copies.
+//! They are not embedded in pointers, are no nop-writes, and are never overwritten in place. A gang is
+//! encrypted as a whole; its members are parts of the ciphertext and know nothing of it.
 //!
 //! A deduplicated block gets salt and IV from an HMAC of its bytes: equal blocks of one key become equal
 //! ciphertexts. Blocks of different keys never look equal.

@@ -404,3 +404,87 @@ fn zeroes_are_never_deduplicated_and_nothing_is_overwritten_for_it() {
     assert!(predecessor(&before, TXG).is_some());
     assert!(predecessor(&WriteRequest { dedup: zeroes.dedup, ..before }, TXG).is_none());
 }
+
+#[test]
+fn sealed_blocks_of_all_kinds_open_with_their_pointers_alone_or_in_gangs() {
+    use codec::crypt::{DatasetKey, Suite};
+    use ondisk::blkptr::Protection;
+
+    use crate::env::Seeded;
+    use crate::zio::decode;
+
+    let key = Arc::new(DatasetKey::from_random(Suite::Aes256Gcm, 5, [1; 32], [2; 64]));
+    let other = DatasetKey::from_random(Suite::Aes256Gcm, 6, [3; 32], [2; 64]);
+    let ivs = Ivs::new(Arc::new(Seeded::new(1)));
+    let file = DmuType::PLAIN_FILE_CONTENTS;
+    for (dmu_type, level, protection) in [
+        (file, 0, Protection::Encrypted),
+        (file, 1, Protection::IndirectMac),
+        (DmuType::MASTER_NODE, 0, Protection::Authenticated),
+    ] {
+        for (noise, longest) in [(40, u64::MAX), (255, u64::MAX), (255, 8192)] {
+            // What points on consists of holes here.
+            let data = if level == 0 { bytes(131_072, 3, noise) } else { vec![0; 131_072] };
+            let mut request = WriteRequest { seal: Some(Seal::of(Arc::clone(&key))), ..request(&data) };
+            request.dmu_type = dmu_type;
+            request.at.level = level;
+            request.compress = if level == 0 { CompressType::Lz4 } else { CompressType::Off };
+            request.copies = 2;
+            ivs.give(&mut request).unwrap();
+            let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
+            let is_compressed = block.compress != CompressType::Off;
+            assert_eq!(is_compressed, level == 0 && noise == 40);
+            assert_eq!(block.plain.is_some(), is_compressed);
+            let (space, mut disk) = (Chopped::new(longest, usize::MAX), Disk::new());
+            let headers = with_headers(GangHeaders::Large);
+            let mut placement = Placement::new(&space, UNITS, headers, TXG);
+            let psize = block.psize.get();
+            let bp = store(&mut placement, 0, &request, block, (None, false), None).unwrap();
+            apply(&mut disk, placement.pieces);
+            assert_eq!((bp.protection(), bp.is_gang()), (protection, psize > longest));
+            let there = match bp.is_gang() {
+                true => join(&disk, &bp, 1, &mut 0).0,
+                false => {
+                    let dva = bp.dva(1).unwrap();
+                    disk[&(dva.vdev.get(), dva.offset.get())].clone()
+                }
+            };
+            assert_eq!(there == data, !is_compressed && protection != Protection::Encrypted);
+            checksum::verify_encrypted(bp.checksum_type(), &there, ByteOrder::Little, None, &bp.checksum())
+                .unwrap();
+            let opened = |bytes: &[u8], key: &DatasetKey| {
+                decode(&bp, &request.at, IoBuf::from(bytes), Some(key)).map(|block| block.to_vec())
+            };
+            assert!(opened(&there, &key).unwrap() == data);
+            assert!(
+                protection == Protection::IndirectMac || opened(&there, &other).is_err() || dmu_type != file
+            );
+            let mut changed = there;
+            for at in [5, 50] {
+                changed[at] ^= 1;
+            }
+            assert!(opened(&changed, &key).is_err(), "{protection:?}");
+            // Written again, it gets another IV, and no place that it had.
+            let mut again = WriteRequest { previous: Some(bp), ..request.clone() };
+            ivs.give(&mut again).unwrap();
+            assert!(predecessor(&again, TXG).is_none());
+            let block = stored(encode(&again, &UNITS, None, TXG).unwrap());
+            let iv = block.crypt.unwrap().iv;
+            assert_eq!(iv != bp.iv(), protection == Protection::Encrypted);
+        }
+    }
+}
+
+#[test]
+fn what_is_sealed_without_a_key_is_an_object_set() {
+    let data = bytes(4096, 3, 255);
+    let request = WriteRequest { seal: Some(Seal::kept()), compress: CompressType::Off, ..request(&data) };
+    assert!(matches!(encode(&request, &UNITS, None, TXG), Err(Error::KeyNotLoaded { .. })));
+    let objset = WriteRequest { dmu_type: DmuType::OBJSET, ..request };
+    let block = stored(encode(&objset, &UNITS, None, TXG).unwrap());
+    assert!(block.crypt.is_some());
+    assert_eq!(
+        block.digest,
+        checksum::compute(ChecksumType::Fletcher4, &data, ByteOrder::Little, None).unwrap()
+    );
+}

@@ -1,8 +1,8 @@
 //! Ranges of volumes that share their blocks with the ranges of which they are copies.
 //!
-//! The rules are those of files (`zpl::live::clone`): whole blocks, of volumes with blocks of the same size in
-//! the same pool. The intent log has the data, as of a write, and only where stable data are asked for before
-//! the group is committed: volumes of older software know no other records.
+//! The rules are those of files (`zpl::live::clone`): whole blocks, of volumes with blocks of the same size
+//! in the same pool. The intent log has the data, as of a write, and only where stable data are asked for
+//! before the group is committed: volumes of older software know no other records.
 
 use std::sync::Arc;
 

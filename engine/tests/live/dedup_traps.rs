@@ -225,14 +225,20 @@ fn a_quota_is_reached_in_the_middle_of_a_group() {
             let pool = LivePool::create(new, surroundings(1)).await.unwrap();
             let zpl = open(&pool, "tank").await;
             let (file, other) = (create(&zpl, "file").await, create(&zpl, "other").await);
-            // More than one table of the smallest size, in one group: the group ends as it began.
+            // More blocks than there is room for entries, each twice, in one group.
             set_quota(&pool, "100K").await;
-            write(&zpl, file, 0, 0..2000).await;
-            check(&pool).await;
-            // What it takes is known when it is committed.
+            write(&zpl, file, 0, (0..2000).map(|at| at / 2)).await;
             pool.sync().await.unwrap();
+            let entries = {
+                let dsl = Dsl::open(&pool.view()).await.unwrap();
+                dsl.pool_space().await.unwrap().dedup.entries
+            };
+            assert_eq!(entries, (100 << 10) / 196, "those for which there is room");
             let saved = pool.saved_by_clones();
+            assert_eq!(saved, entries * BLOCK);
+            check(&pool).await;
             // What is new gets no entry now, and what is known is referred to.
+            set_quota(&pool, "1K").await;
             write(&zpl, other, 0, (0..10).chain(3000..3010).chain(3000..3010)).await;
             check(&pool).await;
             assert_eq!(pool.saved_by_clones(), saved + 10 * BLOCK);
@@ -295,6 +301,49 @@ fn blocks_that_are_surely_new_need_no_read_of_a_table() {
         check(&pool).await;
         drop(zpl);
         export(pool, &disks).await;
+    });
+}
+
+/// What the ARC has of tables: their logs too, little after an import, and all of them when they were read
+/// ahead.
+#[test]
+fn the_bytes_that_tables_take_in_the_arc_are_counted() {
+    let disks = Disks::new(256 << 20);
+    let cached = async |pool: &LivePool| {
+        let dsl = Dsl::open(&pool.view()).await.unwrap();
+        dsl.dedup_cached_bytes().await.unwrap()
+    };
+    block_on(async {
+        let pool = fast_pool(&disks).await;
+        let zpl = open(&pool, "tank").await;
+        let file = create(&zpl, "file").await;
+        assert_eq!(cached(&pool).await, 0, "there are no tables");
+        write(&zpl, file, 0, 0..5000).await;
+        pool.sync().await.unwrap();
+        assert_eq!(pool.dedup_counters().logged_entries, 5000);
+        let of_log = cached(&pool).await;
+        assert!(of_log > 0, "the log was just written");
+        let groups = 5000 / 250 + GROUPS;
+        for _ in 0..groups {
+            pool.sync().await.unwrap();
+        }
+        assert_eq!(pool.dedup_counters().logged_entries, 0);
+        drop(zpl);
+        committing(&pool, pool.close(PoolState::Exported)).await.unwrap();
+        drop(pool);
+
+        let pool = disks.import("tank", 2).await;
+        let after_import = cached(&pool).await;
+        pool.sync().await.unwrap();
+        pool.fill_dedup_filter().await.unwrap();
+        let after_walk = cached(&pool).await;
+        let read = pool.prefetch_dedup().await.unwrap();
+        let read_ahead = cached(&pool).await;
+        println!("{of_log}, {after_import}, {after_walk}, {read} read, {read_ahead}");
+        assert!(after_import <= 64 << 10 && after_walk <= 64 << 10, "{after_import} {after_walk}");
+        assert!(read_ahead >= 5000 * 40 && read_ahead >= after_walk * 4, "{read_ahead}");
+        assert!(read_ahead <= read * 2, "{read_ahead} of {read}");
+        committing(&pool, pool.close(PoolState::Exported)).await.unwrap();
     });
 }
 

@@ -3,7 +3,7 @@
 //! # The idea
 //! When a batch is encoded, checksum, sizes and compression of each block are known, and these are the key of
 //! its entry in a dedup table ([`DedupTable`]; the layer above keeps them). The entries of the batch are
-//! brought into memory together. Then, while places are looked for, each block takes one of four ways:
+//! brought into memory together. Then, while places are looked for, each block takes one of five ways:
 //!
 //! | the table says | what happens |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! | an entry with enough copies | the pointer gets the entry's places; the entry counts one reference more |
 //! | an entry that another block of this batch has just made | the same |
 //! | an entry with too few copies, or of a gang in a traditional table | an ordinary block, without entry |
+//! | no entry, and no room for one more below the quota of tables | the same |
 //!
 //! A block that finds no free run becomes a gang, and an ordinary block: OpenZFS 2.3 misreads such entries of
 //! traditional tables when their blocks are freed.
@@ -93,8 +94,9 @@ pub(crate) trait DedupTable: Send + Sync + Debug {
     /// Brings entries into memory, where they stay until the group is written.
     fn load(&self, entries: Vec<EntryId>) -> BoxFuture<'_, Result<()>>;
 
-    /// What the entry says of a block that shall have so many copies. It must have been loaded.
-    fn entry(&self, entry: &EntryId, copies: u8) -> Entry;
+    /// What the entry says of a block that shall have so many copies, to a caller that is about to make
+    /// `made` entries besides. It must have been loaded.
+    fn entry(&self, entry: &EntryId, copies: u8, made: usize) -> Entry;
 
     /// The bytes of the entry's block, if it is being written.
     fn being_written(&self, entry: &EntryId, copies: u8) -> Option<Block>;
@@ -184,7 +186,7 @@ impl Candidates {
             sharing.changes.push((*entry, copies, Change::Referred));
             return Ok(Way::Known(known));
         }
-        match table.entry(entry, copies) {
+        match table.entry(entry, copies, sharing.made.len()) {
             Entry::Unfit => Ok(Way::Plain),
             Entry::New => Ok(Way::Enter(*entry)),
             Entry::Shared(shared) => {
@@ -274,7 +276,7 @@ impl Writer {
             let (Some(Dedup::Verified), Encoded::Stored(block)) = (request.dedup, encoded) else { continue };
             let Some(entry) = candidates.entries.get(&owner).copied() else { continue };
             let copies = copies_of(request);
-            let is_equal = match table.entry(&entry, copies) {
+            let is_equal = match table.entry(&entry, copies, 0) {
                 Entry::Unfit => true,
                 Entry::New => {
                     let lead: &Block = first.entry((entry, copies)).or_insert(&request.data);
@@ -328,7 +330,7 @@ impl Writer {
         let copies = u8::try_from(early.copies()).unwrap_or(u8::MAX);
         table.load(vec![entry]).await?;
         loop {
-            let shared = match table.entry(&entry, copies) {
+            let shared = match table.entry(&entry, copies, 0) {
                 Entry::Unfit => return Ok(*early),
                 Entry::New => {
                     let here =
@@ -350,7 +352,7 @@ impl Writer {
                 }
             }
             // It may have changed while the block was read.
-            if table.entry(&entry, copies) == Entry::Shared(shared) {
+            if table.entry(&entry, copies, 0) == Entry::Shared(shared) {
                 table.change(vec![(entry, copies, Change::Referred)])?;
                 return Ok(there);
             }

@@ -152,7 +152,7 @@ use ondisk::{ObjsetId, Txg};
 use crate::Pool;
 use crate::alloc::Allocator;
 use crate::dmu::{LiveObjset, Policy};
-use crate::dsl::{self, DslPool, LiveDataset, SyncTask};
+use crate::dsl::{self, Asker, DslPool, LiveDataset, SyncTask};
 use crate::env::Env;
 use crate::error::Result;
 use crate::jobs::Jobs;
@@ -211,6 +211,12 @@ impl Deref for Syncing {
 impl Syncing {
     fn new(pool: &Arc<LivePool>, txg: Txg) -> Self {
         Self { pool: Arc::clone(pool), task: SyncTask::new(&pool.dsl, Tx::syncing(txg)) }
+    }
+
+    /// The same, which this one asked for.
+    #[must_use]
+    pub fn asked_by(self, asker: Asker) -> Self {
+        Self { task: self.task.asked_by(asker), ..self }
     }
 }
 

@@ -25,7 +25,7 @@ use ondisk::pool_directory::PROPS;
 
 use crate::alloc::ClassSpace;
 use crate::dmu::zap::edit;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mos::MosTask;
 use crate::vdev::Class;
 
@@ -70,7 +70,12 @@ impl Room {
 }
 
 async fn measured(m: &MosTask, objects: &[ObjectId]) -> Result<u64> {
-    let quota = match m.directory_u64(PROPS).await?.filter(|props| *props != 0) {
+    let props = match m.directory_u64(PROPS).await {
+        // The first group of a new pool makes the directory.
+        Err(Error::NotFound(_)) => return Ok(u64::MAX),
+        props => props?.filter(|props| *props != 0),
+    };
+    let quota = match props {
         Some(props) => edit::lookup_u64(&m.mos().object(ObjectId(props)).await?, NAME).await?,
         None => None,
     };

@@ -18,7 +18,8 @@
 //!
 //! # Comparing
 //! With `verify`, what the entry leads to is read and compared before it is referred to; a block that
-//! differs, or that cannot be compared, becomes an ordinary block. A block that another batch is writing at
+//! differs, or that cannot be compared, becomes an ordinary block. The blocks of a batch are read side by side,
+//! in the order of their addresses. A block that another batch is writing at
 //! this moment cannot be read yet: its entry has its bytes until they are written.
 //!
 //! # Blocks that were written early
@@ -39,6 +40,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 
 use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, stream};
 use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
 use ondisk::ddt::DdtKey;
 use ondisk::{ByteOrder, Lsize, Txg};
@@ -47,6 +49,9 @@ use super::encode::{Encoded, Stored, level_of};
 use super::{BlkptrParts, WriteRequest, Writer};
 use crate::error::{Error, Result};
 use crate::{Block, Bookmark};
+
+/// Blocks that are read side by side to be compared.
+const READS_AT_ONCE: usize = 32;
 
 /// How a block is deduplicated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -272,8 +277,9 @@ impl Writer {
     ) {
         let Some(table) = &self.dedup else { return };
         let mut first: HashMap<(EntryId, u8), &Block> = HashMap::new();
+        let mut stored = Vec::new();
         for (owner, (request, encoded)) in batch.iter().zip(encoded).enumerate() {
-            let (Some(Dedup::Verified), Encoded::Stored(block)) = (request.dedup, encoded) else { continue };
+            let (Some(Dedup::Verified), Encoded::Stored(_)) = (request.dedup, encoded) else { continue };
             let Some(entry) = candidates.entries.get(&owner).copied() else { continue };
             let copies = copies_of(request);
             let is_equal = match table.entry(&entry, copies, 0) {
@@ -283,15 +289,45 @@ impl Writer {
                     **lead == *request.data
                 }
                 Entry::Shared(shared) if candidates.equal.get(&owner) == Some(&shared) => true,
-                Entry::Shared(shared) => {
-                    let is_equal = match table.being_written(&entry, copies) {
-                        Some(bytes) => *bytes == *request.data,
-                        None => self.is_stored_there(request, block, &shared).await,
-                    };
-                    candidates.equal.insert(owner, shared);
-                    is_equal
-                }
+                Entry::Shared(shared) => match table.being_written(&entry, copies) {
+                    Some(bytes) => {
+                        candidates.equal.insert(owner, shared);
+                        *bytes == *request.data
+                    }
+                    None => {
+                        stored.push((owner, shared));
+                        true
+                    }
+                },
             };
+            if !is_equal {
+                candidates.entries.remove(&owner);
+            }
+        }
+        self.compare_stored(batch, encoded, candidates, stored).await;
+    }
+
+    /// Reads what entries lead to, many blocks at a time in the order of their addresses, and compares it.
+    async fn compare_stored(
+        &self,
+        batch: &[WriteRequest],
+        encoded: &[Encoded],
+        candidates: &mut Candidates,
+        mut stored: Vec<(usize, SharedBlock)>,
+    ) {
+        stored.sort_unstable_by_key(|(_, shared)| shared.dvas.first().map(|dva| (dva.vdev, dva.offset)));
+        let compared = stream::iter(stored).map(|(owner, shared)| async move {
+            let is_equal = match (batch.get(owner), encoded.get(owner)) {
+                (Some(request), Some(Encoded::Stored(block))) => {
+                    self.is_stored_there(request, block, &shared).await
+                }
+                _ => false,
+            };
+            (owner, shared, is_equal)
+        });
+        let compared: Vec<_> = compared.buffer_unordered(READS_AT_ONCE).collect().await;
+        for (owner, shared, is_equal) in compared {
+            candidates.equal.insert(owner, shared);
             if !is_equal {
                 candidates.entries.remove(&owner);
             }

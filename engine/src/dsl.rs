@@ -64,7 +64,7 @@ pub use lineage::Lineage;
 pub use live_dataset::{LiveDataset, Settings};
 pub(crate) use mos::{Mos, ValueExt, zap_value};
 pub use pool::DslPool;
-pub(crate) use pool::Parts;
+pub(crate) use pool::Opened;
 use pool_space::PoolSpace;
 pub(crate) use space::Since;
 pub use space_check::{DatasetRoom, Level, Spare, with_room};

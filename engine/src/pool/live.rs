@@ -254,7 +254,7 @@ impl LivePool {
         let views = Arc::new(Views::new(pool.again()));
         let newest = Arc::clone(&views) as Arc<dyn Newest>;
         let of_datasets =
-            dsl::Parts { txgs, mos, allocator, features, tables, views: newest, env, host_name };
+            dsl::Opened { txgs, mos, allocator, features, tables, views: newest, env, host_name };
         let dsl = DslPool::new(of_datasets);
         Arc::new(Self {
             txgs: Arc::clone(dsl.txgs()),

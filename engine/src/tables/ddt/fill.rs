@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Ddt;
-use super::stored::{Place, mos_of};
+use super::stored::{Place, mos_to_walk};
 use crate::Pool;
 use crate::error::Result;
 
@@ -38,7 +38,7 @@ impl Ddt {
     }
 
     async fn fill_part(&self, fill: &mut Fill, view: &Arc<Pool>) -> Result<bool> {
-        let Some(zap) = fill.place.zap(&mos_of(view).await?).await? else { return Ok(false) };
+        let Some(zap) = fill.place.zap(&mos_to_walk(view).await?).await? else { return Ok(false) };
         let (entries, place) = zap.entries(KEYS).await?;
         let mut filters = self.filters();
         entries.iter().for_each(|(key, _)| filters.meet(zap.checksum, key));

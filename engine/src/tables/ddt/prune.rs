@@ -20,7 +20,7 @@ use std::sync::Arc;
 use ondisk::ddt::{DdtClass, DdtKey, DdtPhys, PhysForm};
 
 use super::Ddt;
-use super::stored::{Place, WalkedZap, mos_of};
+use super::stored::{Place, WalkedZap, mos_to_walk};
 use super::table::Table;
 use crate::Pool;
 use crate::error::Result;
@@ -129,7 +129,7 @@ impl Pruning {
     /// Goes on with learning how old entries are, as of this state. False when that is known.
     pub(crate) async fn learn_some(&mut self, view: &Arc<Pool>) -> Result<bool> {
         let Some((times, percent)) = &mut self.ages else { return Ok(false) };
-        let Some(zap) = self.place.zap(&mos_of(view).await?).await? else {
+        let Some(zap) = self.place.zap(&mos_to_walk(view).await?).await? else {
             let wanted = u128::from(times.total) * u128::from(*percent) / 100;
             self.left = u64::try_from(wanted).unwrap_or(u64::MAX);
             self.until = times.until(self.left);

@@ -9,6 +9,7 @@ use ondisk::{ObjectId, ObjsetId};
 
 use super::packed::unpack;
 use crate::Pool;
+use crate::cache::Primary;
 use crate::dmu::zap::{self, Key, Zap};
 use crate::dmu::{Object, Objset};
 use crate::error::Result;
@@ -57,6 +58,14 @@ pub(crate) async fn stored_tables(mos: &Arc<Objset>) -> Result<Vec<StoredTable>>
 /// The MOS of a state of a pool.
 pub(crate) async fn mos_of(pool: &Arc<Pool>) -> Result<Arc<Objset>> {
     Objset::open(pool, ObjsetId::MOS, pool.root_blkptr()).await
+}
+
+/// The same, for a walk that leaves nothing in the ARC which was not there.
+pub(crate) async fn mos_to_walk(pool: &Arc<Pool>) -> Result<Arc<Objset>> {
+    let mos = mos_of(pool).await?;
+    mos.primary().set(Primary::None);
+    mos.primary().set_secondary(Primary::None);
+    Ok(mos)
 }
 
 /// The key of an entry of a ZAP, and its value.

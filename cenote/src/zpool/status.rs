@@ -348,8 +348,8 @@ fn has_problem(vdev: &VdevNode, shown: Shown) -> bool {
     })
 }
 
-/// Bytes of tables in the ARC. That may have more of them than they take in memory: it is asked later, and has
-/// pointers too.
+/// Bytes of tables in the ARC. That may have more of them than they take in memory: it is asked later, and
+/// has pointers too.
 fn bytes_cached(dedup: &Dedup) -> Option<u64> {
     dedup.bytes_cached.map(|cached| cached.min(dedup.bytes_in_core))
 }

@@ -12,7 +12,8 @@
 //! The entries that a group needs are *live* ([`live`]): in memory, with all changes of the group. All of it
 //! happens in the sync of the group, in this order:
 //!
-//! 1. [`Ddt::begin`], which measures how many entries the group may add; references by clones ([`Ddt::reference`]).
+//! 1. [`Ddt::begin`], which measures how many entries the group may add; references by clones
+//!    ([`Ddt::reference`]).
 //! 2. Datasets are written: [`DedupTable::load`] brings the entries of a batch into memory, many at a time;
 //!    [`DedupTable::change`] changes them. Frees: [`Ddt::release`]. Of most new blocks the [`filter`] knows
 //!    that no ZAP has them. The keys that are left are looked up in their order, and each leaf is read once.

@@ -225,7 +225,8 @@ fn limits_bind_users_but_neither_root_nor_those_who_may_change_them() {
         // A limit that the user may change does not bind, but one above it does.
         let grant = |key: DelegKey, permissions: &[&str]| {
             let (pool, grants) = (&pool, vec![Grant { key, permissions: strings(permissions) }]);
-            async move { change!(pool, |s| async move { edit::allow(&s, "tank/a/b", &grants).await }).unwrap() }
+            let allow = |s: Syncing| async move { edit::allow(&s, "tank/a/b", &grants).await };
+            async move { pool.change(allow).await.unwrap() }
         };
         let (all, both) = (Who::Group(500), ["filesystem_limit", "snapshot_limit"]);
         grant(DelegKey { who: all.clone(), scope: Scope::Local, sets: false }, &both).await;

@@ -21,8 +21,8 @@ use crate::support::{committing, surroundings};
 const DELAY_NS: u64 = 1_000_000;
 const BLOCKS: u64 = 64;
 
-/// A time that jumps to the end of a wait when all others had their turns. So it tells how many waits came one
-/// after the other, however busy the machine is.
+/// A time that jumps to the end of a wait when all others had their turns. So it tells how many waits came
+/// one after the other, however busy the machine is.
 #[derive(Clone, Debug, Default)]
 struct Jumps(Arc<AtomicU64>);
 

@@ -1,10 +1,10 @@
 //! Power cuts while clones are made beside groups that prune dedup tables.
 //!
 //! # The idea
-//! A file lies in a pool with dedup. Its entries are pruned part by part, each time by a group that is written
-//! while a client clones ranges of the file, makes some of the clones stable through the intent log, and cuts
-//! holes into the file. The turns of all of them follow from the seed, so that a clone is looked up, logged
-//! and counted at any moment between two writes of a group that prunes.
+//! A file lies in a pool with dedup. Its entries are pruned part by part, each time by a group that is
+//! written while a client clones ranges of the file, makes some of the clones stable through the intent log,
+//! and cuts holes into the file. The turns of all of them follow from the seed, so that a clone is looked up,
+//! logged and counted at any moment between two writes of a group that prunes.
 //!
 //! After a cut the pool is imported, which replays the log, and one group is written. Then
 //!

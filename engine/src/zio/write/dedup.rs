@@ -18,9 +18,9 @@
 //!
 //! # Comparing
 //! With `verify`, what the entry leads to is read and compared before it is referred to; a block that
-//! differs, or that cannot be compared, becomes an ordinary block. The blocks of a batch are read side by side,
-//! in the order of their addresses. A block that another batch is writing at
-//! this moment cannot be read yet: its entry has its bytes until they are written.
+//! differs, or that cannot be compared, becomes an ordinary block. The blocks of a batch are read side by
+//! side, in the order of their addresses. A block that another batch is writing at this moment cannot be read
+//! yet: its entry has its bytes until they are written.
 //!
 //! # Blocks that were written early
 //! A block that was written before its group, for the intent log, is an ordinary one until its group is

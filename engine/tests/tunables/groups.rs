@@ -124,14 +124,14 @@ fn a_clone_keeps_its_livelist_while_it_shares_enough() {
         bed.pool.volume(clone).await.unwrap()
     });
     let write_half = |at| {
-        block_on(clone.write_at(at, &vec![7; MIB as usize / 2], false)).unwrap();
+        block_on(clone.write_at(at, &vec![at as u8 | 7; MIB as usize / 2], false)).unwrap();
         bed.commit();
     };
     turn.set(&tunables::ZFS_LIVELIST_MIN_PERCENT_SHARED, 25);
     write_half(0);
     assert_eq!(livelists(), 1, "half of it is shared");
     turn.set(&tunables::ZFS_LIVELIST_MIN_PERCENT_SHARED, 75);
-    write_half(0);
+    write_half(8192);
     assert_eq!(livelists(), 0);
     drop(clone);
     bed.end();

@@ -64,11 +64,11 @@ pub use lineage::Lineage;
 pub use live_dataset::{LiveDataset, Settings};
 pub(crate) use mos::{Mos, ValueExt, zap_value};
 pub use pool::DslPool;
-pub(crate) use pool::Parts;
+pub(crate) use pool::Opened;
 use pool_space::PoolSpace;
 pub(crate) use space::Since;
 pub use space_check::{DatasetRoom, Level, Spare, with_room};
-pub use sync_task::SyncTask;
+pub use sync_task::{Asker, SyncTask};
 pub use walk::{Entry, Kind, Walk, is_hidden, order};
 
 /// The deepest that names can nest: a name is at most 255 bytes.

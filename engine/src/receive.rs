@@ -44,7 +44,7 @@ use crate::dmu::{LiveObject, LiveObjset};
 use crate::dsl::LiveDataset;
 use crate::dsl::edit::receive::{self as edit, BegunReceive, ResumePoint};
 use crate::error::{Error, Result};
-use crate::pool::live::LivePool;
+use crate::pool::live::{LivePool, Syncing};
 
 /// A stream that is being received.
 #[derive(Debug)]
@@ -82,6 +82,7 @@ impl Receiver {
         let (begin_of_task, target_of_task) = (begin.clone(), target.clone());
         let (begun, keeps_compressed) = pool
             .change(move |s| async move {
+                let s = s.asked_by(target_of_task.asker.clone());
                 let begun = edit::begin(&s, &begin_of_task, &target_of_task).await?;
                 Ok((begun, s.has_version(ondisk::pool_version::FEATURES)))
             })
@@ -166,7 +167,11 @@ impl Receiver {
     pub async fn end(&mut self) -> Result<String> {
         self.current = None;
         let (begin, target, begun) = (self.begin.clone(), self.target.clone(), self.begun.clone());
-        self.pool.change(move |s| async move { edit::end(&s, &begin, &target, &begun).await }).await
+        let end = move |s: Syncing| async move {
+            let s = s.asked_by(target.asker.clone());
+            edit::end(&s, &begin, &target, &begun).await
+        };
+        self.pool.change(end).await
     }
 
     /// Ends the receive before its stream. Where it may be resumed, what was received stays.

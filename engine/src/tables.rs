@@ -105,7 +105,7 @@ impl Tables {
     /// group's sync, before the first release.
     pub(crate) async fn reference(&self, m: &MosTask, pointers: &[Blkptr]) -> Result<()> {
         self.freed_at_once.store(0, Ordering::Relaxed);
-        self.ddt.begin(m);
+        self.ddt.begin(m).await?;
         let ordinary = self.ddt.reference(m.txg(), pointers).await?;
         self.brt.reference(m, &ordinary).await
     }

@@ -508,8 +508,13 @@ fn pools_have_the_properties_that_openzfs_recorded() {
         let expected = rows(&pool.expect_text("pool.tsv").unwrap());
         let opened = open(&pool);
         let dsl = block_on(Dsl::open(&opened)).expect("DSL");
-        let environment =
-            PoolEnvironment { cachefile: Some("none"), load_guid: 0, suspended: false, read_only: true };
+        let environment = PoolEnvironment {
+            cachefile: Some("none"),
+            load_guid: 0,
+            suspended: false,
+            read_only: true,
+            dedup_cached_bytes: 0,
+        };
         let set = block_on(PoolProperties::load(&dsl, &environment)).expect("properties");
         let all = set.all(Style::PARSABLE).into_iter();
         let found: Vec<_> = all.map(|shown| shown_row(&pool.name, shown)).collect();

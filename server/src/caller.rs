@@ -20,6 +20,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use engine::dsl::Asker;
 use tokio::net::UnixStream;
 
 use crate::api::Role;
@@ -115,6 +116,19 @@ impl Caller {
         CALLER.try_with(Self::clone).ok()
     }
 
+    /// Whether it is root, or the user who runs the daemon.
+    pub fn is_root(&self) -> bool {
+        self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
+    }
+
+    /// On whose behalf something is done: of the request that is being answered, else of the daemon itself.
+    pub fn asker() -> Asker {
+        match Self::current().filter(|caller| !caller.is_root()) {
+            Some(Self { uid, gid, groups, .. }) => Asker::User { uid, gid, groups },
+            None => Asker::Root,
+        }
+    }
+
     /// The user on whose behalf something is done: of the request that is being answered, else the own.
     pub fn current_uid() -> u32 {
         let of_request = CALLER.try_with(|caller| caller.uid).ok();
@@ -184,7 +198,7 @@ impl Roles {
     /// The role of a caller; none for a user who may ask for nothing.
     pub fn of(&self, caller: &Caller) -> Option<Role> {
         let is_in = |groups: &[u32]| groups.iter().any(|group| caller.is_of_group(*group));
-        if caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw() {
+        if caller.is_root() {
             return Some(Role::Admin);
         }
         if is_in(&self.operators) {
@@ -230,7 +244,10 @@ mod tests {
                 rustix::process::getgroups().unwrap().into_iter().map(|group| group.as_raw()).collect();
             assert_eq!(caller.groups, own);
             let other = Caller { uid: 12, ..caller };
-            assert_eq!(other.scope(async { Caller::current_uid() }).await, 12);
+            assert_eq!(other.clone().scope(async { Caller::current_uid() }).await, 12);
+            let asker = other.scope(async { Caller::asker() }).await;
+            assert!(matches!(asker, Asker::User { uid: 12, .. }), "{asker:?}");
+            assert_eq!(Caller::asker(), Asker::Root);
             assert_eq!(Caller::current_uid(), Caller::own().uid);
         });
     }

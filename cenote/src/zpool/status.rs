@@ -48,9 +48,9 @@ pub struct Arguments {
     /// Only pools with problems
     #[arg(short = 'x')]
     explain: bool,
-    /// Show dedup statistics
-    #[arg(short = 'D')]
-    dedup: bool,
+    /// Show dedup statistics; given twice, how much of the tables is in the ARC too
+    #[arg(short = 'D', action = clap::ArgAction::Count)]
+    dedup: u8,
     /// The pools, all open ones if none is named; then seconds after which to repeat it, and how often
     #[arg(value_name = "POOL|INTERVAL")]
     pools: Vec<String>,
@@ -99,7 +99,12 @@ impl Arguments {
     }
 
     fn show(&self, scripts: &[PathBuf]) -> Result<()> {
-        let request = GetStatus { pools: self.pools.clone(), files: self.verbose, dedup: self.dedup };
+        let request = GetStatus {
+            pools: self.pools.clone(),
+            files: self.verbose,
+            dedup: self.dedup > 0,
+            dedup_cached: self.dedup > 1,
+        };
         let listed = output::ask(&request, |request| Listed {
             entries: Vec::new(),
             failed: output::none_of(&request.pools, "no such pool"),
@@ -343,13 +348,23 @@ fn has_problem(vdev: &VdevNode, shown: Shown) -> bool {
     })
 }
 
+/// Bytes of tables in the ARC. That may have more of them than they take in memory: it is asked later, and
+/// has pointers too.
+fn bytes_cached(dedup: &Dedup) -> Option<u64> {
+    dedup.bytes_cached.map(|cached| cached.min(dedup.bytes_in_core))
+}
+
 fn dedup_lines(dedup: &Dedup, literal: bool) -> String {
     if dedup.entries == 0 {
         return "\n dedup: no DDT entries\n".to_owned();
     }
     let size = |bytes: u64| if literal { bytes.to_string() } else { nicenum(bytes) };
+    let cached = bytes_cached(dedup).map_or_else(String::new, |cached| {
+        let percent = cached as f64 / dedup.bytes_in_core.max(1) as f64 * 100.0;
+        format!(", {} cached ({percent:.2}%)", size(cached))
+    });
     let mut text = format!(
-        "\n dedup: DDT entries {}, size {} on disk, {} in core\n\n",
+        "\n dedup: DDT entries {}, size {} on disk, {} in core{cached}\n\n",
         dedup.entries,
         size(dedup.bytes_on_disk),
         size(dedup.bytes_in_core)

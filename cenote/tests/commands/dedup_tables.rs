@@ -43,9 +43,15 @@ fn a_table_is_pruned_and_read_ahead() {
     session.print(&["zpool", "export", "tank"]);
     session.print(&["zpool", "import", "-d", session.directory().to_str().unwrap(), "tank"]);
     session.print(&["zpool", "prefetch", "-t", "brt", "tank"]);
+    let before = value(&session, "dedupcached");
     session.print(&["zpool", "prefetch", "-t", "ddt", "tank"]);
     let cached = value(&session, "dedupcached");
+    assert!(cached > before, "{before} {cached}");
     assert!(cached >= 64 * 100 && cached <= value(&session, "dedup_table_size") * 16, "{cached}");
+    assert!(!session.print(&["zpool", "status", "-D", "tank"]).contains("cached"));
+    let status = session.print(&["zpool", "status", "-DDp", "tank"]);
+    let line = status.lines().find(|line| line.starts_with(" dedup: ")).unwrap();
+    assert!(line.contains(" in core, ") && line.ends_with("%)"), "{line}");
     session.print(&["zpool", "prefetch", "tank"]);
     session.print(&["zpool", "ddtprune", "-d", "1", "tank"]);
     session.print(&["zpool", "ddtprune", "-p", "100", "tank"]);

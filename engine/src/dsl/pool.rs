@@ -1,7 +1,7 @@
 //! [`DslPool`]: what the dataset layer knows of a pool that is written (OpenZFS: `dsl_pool`).
 //!
 //! # The idea
-//! The pool layer makes one of the parts that it opened, and hands it to every [`SyncTask`]. It holds the
+//! The pool layer makes one of what it opened, and hands it to every [`SyncTask`]. It holds the
 //! MOS, the transaction groups, the tables of shared blocks, the gauges that say how much room is left, and
 //! the datasets that are open. It knows nothing of labels, uberblocks, health or jobs, which stand above.
 //!
@@ -44,8 +44,8 @@ use crate::txg::{Tx, Txgs};
 use crate::zil::Zil;
 use crate::zio::Writer;
 
-/// What a [`DslPool`] is made of.
-pub(crate) struct Parts {
+/// What the pool layer opened, of which it makes a [`DslPool`].
+pub(crate) struct Opened {
     pub txgs: Arc<Txgs>,
     pub mos: Arc<LiveObjset>,
     pub allocator: Arc<Allocator>,
@@ -78,8 +78,8 @@ pub struct DslPool {
 
 impl DslPool {
     /// A pool of which no dataset is open yet.
-    pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { txgs, mos, allocator, features, tables, views, env, host_name } = parts;
+    pub(crate) fn new(opened: Opened) -> Arc<Self> {
+        let Opened { txgs, mos, allocator, features, tables, views, env, host_name } = opened;
         let room = Arc::new(PoolGauge::new(&allocator));
         let log_space = Arc::new(LogSpace { pool: Arc::clone(&room), txgs: Arc::clone(&txgs) });
         let writer = Writer::new(Arc::clone(mos.pool().store()), allocator);

@@ -20,11 +20,29 @@ use crate::events::{self, feed::What};
 use crate::mos::MosTask;
 use crate::txg::Tx;
 
+/// Who asked for a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Asker {
+    /// Root, or the pool itself: limits of filesystems and snapshots do not bind them.
+    #[default]
+    Root,
+    /// A user, who may do what was granted.
+    User {
+        /// The user's number.
+        uid: u32,
+        /// The user's group.
+        gid: u32,
+        /// The user's further groups.
+        groups: Vec<u32>,
+    },
+}
+
 /// A change of datasets. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct SyncTask {
     dsl_pool: Arc<DslPool>,
     task: MosTask,
+    asker: Arc<Asker>,
 }
 
 impl Deref for SyncTask {
@@ -38,7 +56,19 @@ impl Deref for SyncTask {
 impl SyncTask {
     /// A task of the group that `tx` belongs to.
     pub(crate) fn new(dsl_pool: &Arc<DslPool>, tx: Tx) -> Self {
-        Self { dsl_pool: Arc::clone(dsl_pool), task: MosTask::new(dsl_pool.mos(), tx) }
+        let task = MosTask::new(dsl_pool.mos(), tx);
+        Self { dsl_pool: Arc::clone(dsl_pool), task, asker: Arc::default() }
+    }
+
+    /// The same, which this one asked for.
+    #[must_use]
+    pub fn asked_by(self, asker: Asker) -> Self {
+        Self { asker: Arc::new(asker), ..self }
+    }
+
+    /// Who asked for it.
+    pub(crate) fn asker(&self) -> &Asker {
+        &self.asker
     }
 
     /// The datasets of the pool.

@@ -154,7 +154,7 @@ use ondisk::{ObjsetId, Txg};
 use crate::Pool;
 use crate::alloc::Allocator;
 use crate::dmu::{LiveObjset, Policy};
-use crate::dsl::{self, DslPool, LiveDataset, SyncTask};
+use crate::dsl::{self, Asker, DslPool, LiveDataset, SyncTask};
 use crate::env::Env;
 use crate::error::Result;
 use crate::jobs::Jobs;
@@ -214,6 +214,12 @@ impl Syncing {
     fn new(pool: &Arc<LivePool>, txg: Txg) -> Self {
         Self { pool: Arc::clone(pool), task: SyncTask::new(&pool.dsl, Tx::syncing(txg)) }
     }
+
+    /// The same, which this one asked for.
+    #[must_use]
+    pub fn asked_by(self, asker: Asker) -> Self {
+        Self { task: self.task.asked_by(asker), ..self }
+    }
 }
 
 /// How the MOS is written.
@@ -250,7 +256,7 @@ impl LivePool {
         let views = Arc::new(Views::new(pool.again()));
         let newest = Arc::clone(&views) as Arc<dyn Newest>;
         let of_datasets =
-            dsl::Parts { txgs, mos, allocator, features, tables, views: newest, env, host_name };
+            dsl::Opened { txgs, mos, allocator, features, tables, views: newest, env, host_name };
         let dsl = DslPool::new(of_datasets);
         Arc::new(Self {
             txgs: Arc::clone(dsl.txgs()),

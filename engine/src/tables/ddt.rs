@@ -12,7 +12,8 @@
 //! The entries that a group needs are *live* ([`live`]): in memory, with all changes of the group. All of it
 //! happens in the sync of the group, in this order:
 //!
-//! 1. [`Ddt::begin`]; references by clones ([`Ddt::reference`]).
+//! 1. [`Ddt::begin`], which measures how many entries the group may add; references by clones
+//!    ([`Ddt::reference`]).
 //! 2. Datasets are written: [`DedupTable::load`] brings the entries of a batch into memory, many at a time;
 //!    [`DedupTable::change`] changes them. Frees: [`Ddt::release`]. Of most new blocks the [`filter`] knows
 //!    that no ZAP has them. The keys that are left are looked up in their order, and each leaf is read once.
@@ -58,7 +59,7 @@
 //! | [`log`] | the two logs of a fast table |
 //! | [`packed`] | values of entries in the ZAPs |
 //! | [`prune`] | removing entries of old blocks with one reference |
-//! | [`quota`] | when blocks get no entries any more |
+//! | [`quota`] | how many entries a group may add |
 //! | [`stored`] | the ZAPs in a committed state, for walks |
 //! | [`table`] | one table: its objects, look-up, writing |
 //!
@@ -104,7 +105,7 @@ use crate::zio::dedup::{Change, DedupTable, Entry, EntryId};
 use counters::Counters;
 use filter::Filters;
 use held::HeldEntries;
-use live::{Live, Origin};
+use live::Live;
 use table::{Kind, Table};
 
 pub use counters::DedupCounters;
@@ -135,8 +136,7 @@ pub(crate) struct Ddt {
     counters: Counters,
     /// Whether new tables are of the fast kind.
     makes_fast: AtomicBool,
-    /// Whether no entries may be added.
-    is_over_quota: AtomicBool,
+    room: quota::Room,
     saved_bytes: AtomicU64,
 }
 
@@ -161,7 +161,7 @@ impl Ddt {
             held: HeldEntries::default(),
             counters: Counters::default(),
             makes_fast: AtomicBool::new(false),
-            is_over_quota: AtomicBool::new(false),
+            room: quota::Room::default(),
             saved_bytes: AtomicU64::new(0),
         }
     }
@@ -227,11 +227,13 @@ impl Ddt {
     }
 
     /// The sync of a group begins.
-    pub(super) fn begin(&self, m: &MosTask) {
+    pub(super) async fn begin(&self, m: &MosTask) -> Result<()> {
         self.held.begin(m.txg());
         self.makes_fast.store(m.feature_enabled(Feature::FastDedup), Ordering::Relaxed);
         self.count_saved(m);
         self.begin_filter();
+        let objects: Vec<ObjectId> = self.tables().values().flat_map(Table::objects).collect();
+        self.room.measure(m, &objects).await
     }
 
     /// The group that was written is committed: the newest view has it.
@@ -354,11 +356,10 @@ impl Ddt {
     /// Writes the changes of the group, and a share of what logs hold.
     pub(super) async fn write(&self, m: &MosTask) -> Result<()> {
         let all: Vec<u8> = self.tables().keys().copied().collect();
-        if all.is_empty() && !self.is_over_quota.load(Ordering::Relaxed) {
+        if all.is_empty() {
             return Ok(());
         }
         let mut statistics = m.directory_u64(DDT_STATISTICS).await?.map(ObjectId);
-        let mut table_bytes = 0u64;
         for raw in all {
             // Only the sync looks at tables, and this is the sync.
             let Some(mut table) = self.tables().remove(&raw) else { continue };
@@ -372,11 +373,9 @@ impl Ddt {
                 None => *statistics.insert(create_statistics(m).await?),
             };
             if table.write(m, statistics, changes).await? {
-                table_bytes = table_bytes.saturating_add(table.stored_bytes(m).await?);
                 self.tables().insert(raw, table);
             }
         }
-        self.is_over_quota.store(quota::is_over(m, table_bytes).await?, Ordering::Relaxed);
         self.count_saved(m);
         Ok(())
     }
@@ -402,14 +401,12 @@ impl DedupTable for Ddt {
         Box::pin(self.load_all(entries))
     }
 
-    fn entry(&self, (checksum, key): &EntryId, copies: u8) -> Entry {
+    fn entry(&self, (checksum, key): &EntryId, copies: u8, made: usize) -> Entry {
         let tables = self.tables();
         let live = tables.get(&checksum.raw()).and_then(|table| table.live.get(&key.words()));
         let Some(live) = live else { return Entry::Unfit };
         match live.entry(key, copies) {
-            Entry::New if live.origin == Origin::New && self.is_over_quota.load(Ordering::Relaxed) => {
-                Entry::Unfit
-            }
+            Entry::New if live.is_nowhere() && !self.room.has_one_after(made) => Entry::Unfit,
             entry => entry,
         }
     }
@@ -432,6 +429,9 @@ impl DedupTable for Ddt {
                 found.ok_or_else(|| Error::corrupt("a dedup table", "an entry that was not loaded"))?;
             match change {
                 Change::Stored(block, bytes) => {
+                    if live.is_nowhere() {
+                        self.room.take_one();
+                    }
                     live.store(copies, &block)?;
                     let place = ddt::DdtPhys::place_of(live.form(), copies);
                     bytes.map(|bytes| being_written.insert((key.words(), place), bytes));

@@ -132,6 +132,9 @@ table! {
     ZFS_INITIALIZE_CHUNK_SIZE = "zfs_initialize_chunk_size", Bytes, MIB, 4 * KIB, 16 * MIB, ForNew;
     /// The word that `zpool initialize` writes.
     ZFS_INITIALIZE_VALUE = "zfs_initialize_value", Count, 0xdead_beef_dead_beee, 0, u64::MAX - 1, ForNew;
+    /// A clone that shares no more of what it refers to with its origin loses its livelist, and is destroyed
+    /// by a search of its tree.
+    ZFS_LIVELIST_MIN_PERCENT_SHARED = "zfs_livelist_min_percent_shared", Percent, 75, 0, 100, AtOnce;
     /// Deduplicated blocks that a group frees at most, of destroyed datasets and snapshots, and of what large
     /// files left for later groups.
     ZFS_MAX_ASYNC_DEDUP_FREES = "zfs_max_async_dedup_frees", Count, 250_000, 1, ANY, AtOnce;

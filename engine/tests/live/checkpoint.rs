@@ -13,8 +13,7 @@ use ondisk::ObjsetId;
 use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 
-use crate::support::{Disks, committing, new_pool, objset_of, surroundings};
-use crate::volumes::crashed;
+use crate::support::{Disks, committing, crashed, new_pool, objset_of, surroundings};
 
 const SIZE: u64 = 4 << 20;
 

@@ -17,8 +17,7 @@ use ondisk::features::Feature;
 use ondisk::vdev_config::PoolState;
 use ondisk::zil::Record;
 
-use crate::support::{Disks, committing, new_pool, surroundings};
-use crate::volumes::crashed;
+use crate::support::{Disks, committing, crashed, new_pool, surroundings};
 
 const BLOCK: u64 = 4096;
 const FILES: usize = 5;

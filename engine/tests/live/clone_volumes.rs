@@ -10,8 +10,7 @@ use engine::pool::live::{LivePool, Syncing};
 use ondisk::vdev_config::PoolState;
 
 use crate::share::{BLOCK, content, pool_with, volumes};
-use crate::support::{Disks, committing};
-use crate::volumes::crashed;
+use crate::support::{Disks, committing, crashed};
 
 const SIZE: u64 = 4 << 20;
 const VOLUME: NewContents = NewContents::Volume { size: SIZE, sparse: true };

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use device::block_on;
-use engine::dsl::Dsl;
-use engine::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
+use engine::dsl::edit::{self, Grant, NewContents, NewDataset, NewSnapshot};
+use engine::dsl::{Asker, Dsl};
 use engine::pool::live::{Layout, LivePool, Syncing};
 use engine::vdev::Class;
 use engine::{Error, Result};
+use ondisk::deleg::{DelegKey, Scope, Who};
 use ondisk::vdev_config::PoolState;
 use ondisk::{ObjectId, ObjsetId};
 
@@ -42,6 +43,27 @@ async fn create(
     };
     let new = NewDataset { name: name.to_owned(), contents, properties: typed(properties) };
     change!(pool, |s| async move { edit::create(&s, &new).await })
+}
+
+/// One that is not root.
+fn user() -> Asker {
+    Asker::User { uid: 12_345, gid: 12_345, groups: vec![500] }
+}
+
+async fn create_as(pool: &Arc<LivePool>, asker: Asker, name: &str) -> Result<()> {
+    let contents = NewContents::Filesystem;
+    let new = NewDataset { name: name.to_owned(), contents, properties: Vec::new() };
+    change!(pool, |s| async move { edit::create(&s.asked_by(asker), &new).await }).map(drop)
+}
+
+async fn snapshot_as(pool: &Arc<LivePool>, asker: Asker, name: &str) -> Result<()> {
+    let new = vec![NewSnapshot { name: name.to_owned(), properties: Vec::new() }];
+    change!(pool, |s| async move { edit::snapshot(&s.asked_by(asker), &new).await })
+}
+
+async fn set(pool: &Arc<LivePool>, name: &'static str, properties: &[(&str, &str)]) {
+    let properties = typed(properties);
+    change!(pool, |s| async move { edit::set_properties(&s, name, &properties).await }).unwrap();
 }
 
 async fn snapshot(pool: &Arc<LivePool>, names: &[&str]) {
@@ -154,7 +176,7 @@ fn datasets_come_and_go_through_many_lives() {
                 .await
             })
             .unwrap();
-            create(pool, "tank/fs/more", None, &[]).await.unwrap_err();
+            create_as(pool, user(), "tank/fs/more").await.unwrap_err();
         })
         .await;
 
@@ -174,6 +196,52 @@ fn datasets_come_and_go_through_many_lives() {
             .unwrap();
         })
         .await;
+    });
+}
+
+#[test]
+fn limits_bind_users_but_neither_root_nor_those_who_may_change_them() {
+    block_on(async {
+        let disks = Disks::new(256 << 20);
+        let new = new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12);
+        let pool = LivePool::create(new, surroundings(7)).await.unwrap();
+        pool.start().unwrap();
+        for name in ["tank/a", "tank/a/b", "tank/from"] {
+            create(&pool, name, None, &[]).await.unwrap();
+        }
+        let limits = [("filesystem_limit", "1"), ("snapshot_limit", "0")];
+        set(&pool, "tank/a", &limits).await;
+        set(&pool, "tank/a/b", &limits.map(|(name, _)| (name, "0"))).await;
+        let is_refused = |result: Result<()>| matches!(result, Err(Error::NoSpace(_)));
+        assert!(is_refused(create_as(&pool, user(), "tank/a/c").await));
+        assert!(is_refused(create_as(&pool, user(), "tank/a/b/c").await));
+        assert!(is_refused(snapshot_as(&pool, user(), "tank/a@s").await));
+        let into_a =
+            |s: Syncing| async move { edit::rename(&s.asked_by(user()), "tank/from", "tank/a/to").await };
+        assert!(is_refused(pool.change(into_a).await));
+        // Root is not bound, and what it makes counts.
+        create_as(&pool, Asker::Root, "tank/a/b/c").await.unwrap();
+        snapshot_as(&pool, Asker::Root, "tank/a/b@s").await.unwrap();
+        // A limit that the user may change does not bind, but one above it does.
+        let grant = |key: DelegKey, permissions: &[&str]| {
+            let (pool, grants) = (&pool, vec![Grant { key, permissions: strings(permissions) }]);
+            let allow = |s: Syncing| async move { edit::allow(&s, "tank/a/b", &grants).await };
+            async move { pool.change(allow).await.unwrap() }
+        };
+        let (all, both) = (Who::Group(500), ["filesystem_limit", "snapshot_limit"]);
+        grant(DelegKey { who: all.clone(), scope: Scope::Local, sets: false }, &both).await;
+        assert!(is_refused(create_as(&pool, user(), "tank/a/b/d").await), "tank/a has a limit too");
+        set(&pool, "tank/a", &[("filesystem_limit", "none"), ("snapshot_limit", "none")]).await;
+        create_as(&pool, user(), "tank/a/b/d").await.unwrap();
+        snapshot_as(&pool, user(), "tank/a/b@t").await.unwrap();
+        // It was granted for the dataset itself, and not for those below.
+        set(&pool, "tank/a/b/c", &limits.map(|(name, _)| (name, "0"))).await;
+        assert!(is_refused(create_as(&pool, user(), "tank/a/b/c/e").await));
+        grant(DelegKey { who: all, scope: Scope::Descendent, sets: false }, &both).await;
+        create_as(&pool, user(), "tank/a/b/c/e").await.unwrap();
+        set(&pool, "tank/a/b", &[("zoned", "on")]).await;
+        assert!(is_refused(create_as(&pool, user(), "tank/a/b/c/f").await), "grants do not count there");
+        pool.close(PoolState::Exported).await.unwrap();
     });
 }
 

@@ -25,8 +25,7 @@ use ondisk::zpl::FileType;
 use ondisk::{ObjectId, ObjsetId};
 
 use crate::random;
-use crate::support::{Disks, committing, new_pool, surroundings};
-use crate::volumes::crashed;
+use crate::support::{Disks, committing, crashed, new_pool, surroundings};
 
 pub const BLOCK: u64 = 4096;
 pub const FILES: usize = 6;

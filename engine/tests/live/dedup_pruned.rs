@@ -22,9 +22,8 @@ use ondisk::zil::Record;
 use crate::dedup::{
     BLOCK, check_pruned, content, create, deduplicating, export, mirror, of_number, open, pointers,
 };
-use crate::dedup_traps::{commit_groups, end, fast_pool, prune, write};
-use crate::support::{Disks, committing, objset_of, surroundings};
-use crate::volumes::crashed;
+use crate::dedup_traps::{commit_groups, end, fast_pool, fast_pool_with, prune, write};
+use crate::support::{Disks, committing, crashed, objset_of, surroundings};
 
 const ALL: Prune = Prune::OlderThanDays(0);
 
@@ -46,9 +45,7 @@ async fn shared(zpl: &LiveZpl, file: ObjectId, other: ObjectId) -> Vec<u64> {
 
 /// A pool with a file of twenty blocks, of which those that `other` has too keep their entries.
 async fn half_pruned(disks: &Disks) -> (Arc<LivePool>, Arc<LiveZpl>, ObjectId) {
-    let pool = fast_pool(disks).await;
-    let zpl = open(&pool, "tank").await;
-    let (file, other) = (create(&zpl, "file").await, create(&zpl, "other").await);
+    let (pool, zpl, [file, other]) = fast_pool_with(disks, ["file", "other"]).await;
     write(&zpl, file, 0, 0..20).await;
     write(&zpl, other, 0, [2, 3, 4, 7, 9, 11, 12, 13, 18, 19].into_iter()).await;
     commit_groups(&pool).await;
@@ -97,9 +94,7 @@ fn a_block_whose_entry_was_pruned_is_copied_and_not_cloned() {
 fn a_block_that_is_cloned_and_then_pruned_keeps_its_entry() {
     let disks = Disks::new(128 << 20);
     block_on(async {
-        let pool = fast_pool(&disks).await;
-        let zpl = open(&pool, "tank").await;
-        let (file, clone) = (create(&zpl, "file").await, create(&zpl, "clone").await);
+        let (pool, zpl, [file, clone]) = fast_pool_with(&disks, ["file", "clone"]).await;
         write(&zpl, file, 0, 0..20).await;
         commit_groups(&pool).await;
         assert_eq!(zpl.copy_range(file, 0, clone, 0, 10 * BLOCK).await.unwrap(), 10 * BLOCK);
@@ -150,9 +145,7 @@ async fn copied(zpl: Arc<LiveZpl>, from: ObjectId, to: ObjectId) {
 fn a_clone_finds_no_entries_that_the_group_that_is_being_written_has_pruned() {
     let disks = Disks::new(128 << 20);
     block_on(async {
-        let pool = fast_pool(&disks).await;
-        let zpl = open(&pool, "tank").await;
-        let (file, clone) = (create(&zpl, "file").await, create(&zpl, "clone").await);
+        let (pool, zpl, [file, clone]) = fast_pool_with(&disks, ["file", "clone"]).await;
         write(&zpl, file, 0, 0..20).await;
         commit_groups(&pool).await;
         let signals = [(); 3].map(|()| Arc::new(Signal::default()));

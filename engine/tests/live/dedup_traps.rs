@@ -35,6 +35,20 @@ pub async fn fast_pool(disks: &Disks) -> Arc<LivePool> {
     LivePool::create(deduplicating(mirror(disks), "on", true), surroundings(1)).await.unwrap()
 }
 
+/// A filesystem in such a pool, with empty files.
+pub async fn fast_pool_with<const FILES: usize>(
+    disks: &Disks,
+    names: [&str; FILES],
+) -> (Arc<LivePool>, Arc<LiveZpl>, [ObjectId; FILES]) {
+    let pool = fast_pool(disks).await;
+    let zpl = open(&pool, "tank").await;
+    let mut files = [ObjectId(0); FILES];
+    for (file, name) in files.iter_mut().zip(names) {
+        *file = create(&zpl, name).await;
+    }
+    (pool, zpl, files)
+}
+
 pub async fn write(zpl: &LiveZpl, file: ObjectId, block: u64, numbers: impl Iterator<Item = u64>) {
     let bytes: Vec<u8> = numbers.flat_map(of_number).collect();
     zpl.write(file, block * BLOCK, &bytes, &WriteOptions::default()).await.unwrap();
@@ -100,9 +114,7 @@ fn a_history_with_prunes_and_clones_leaks_no_space_and_frees_none_twice() {
 fn a_prune_takes_entries_of_one_reference_by_age_or_the_oldest_part() {
     let disks = Disks::new(128 << 20);
     block_on(async {
-        let pool = fast_pool(&disks).await;
-        let zpl = open(&pool, "tank").await;
-        let file = create(&zpl, "file").await;
+        let (pool, zpl, [file]) = fast_pool_with(&disks, ["file"]).await;
         // Hundred of one reference, ten of two.
         write(&zpl, file, 0, (0..110).chain(100..110)).await;
         assert_eq!(prune(&pool, Prune::Percent(100)).await, 0, "all are in the log");
@@ -126,9 +138,7 @@ fn a_prune_takes_entries_of_one_reference_by_age_or_the_oldest_part() {
 fn an_entry_stays_while_a_write_of_the_same_group_refers_to_it() {
     let disks = Disks::new(128 << 20);
     block_on(async {
-        let pool = fast_pool(&disks).await;
-        let zpl = open(&pool, "tank").await;
-        let (file, other) = (create(&zpl, "file").await, create(&zpl, "other").await);
+        let (pool, zpl, [file, other]) = fast_pool_with(&disks, ["file", "other"]).await;
         write(&zpl, file, 0, 0..50).await;
         commit_groups(&pool).await;
         // The group that prunes has these writes, and frees of other entries.
@@ -150,9 +160,7 @@ fn the_last_reference_goes_beside_a_clone_of_the_same_block() {
     for (is_pruned, removed_first) in [(false, "clone"), (false, "file"), (true, "clone"), (true, "file")] {
         let disks = Disks::new(128 << 20);
         block_on(async {
-            let pool = fast_pool(&disks).await;
-            let zpl = open(&pool, "tank").await;
-            let (file, clone) = (create(&zpl, "file").await, create(&zpl, "clone").await);
+            let (pool, zpl, [file, clone]) = fast_pool_with(&disks, ["file", "clone"]).await;
             write(&zpl, file, 0, 0..20).await;
             commit_groups(&pool).await;
             if is_pruned {
@@ -184,9 +192,7 @@ fn a_clone_lies_over_a_range_that_was_cut_in_the_same_group() {
     for is_cut_first in [true, false] {
         let disks = Disks::new(128 << 20);
         block_on(async {
-            let pool = fast_pool(&disks).await;
-            let zpl = open(&pool, "tank").await;
-            let (file, target) = (create(&zpl, "file").await, create(&zpl, "target").await);
+            let (pool, zpl, [file, target]) = fast_pool_with(&disks, ["file", "target"]).await;
             write(&zpl, file, 0, 0..20).await;
             write(&zpl, target, 0, 10..30).await;
             pool.sync().await.unwrap();
@@ -225,14 +231,20 @@ fn a_quota_is_reached_in_the_middle_of_a_group() {
             let pool = LivePool::create(new, surroundings(1)).await.unwrap();
             let zpl = open(&pool, "tank").await;
             let (file, other) = (create(&zpl, "file").await, create(&zpl, "other").await);
-            // More than one table of the smallest size, in one group: the group ends as it began.
+            // More blocks than there is room for entries, each twice, in one group.
             set_quota(&pool, "100K").await;
-            write(&zpl, file, 0, 0..2000).await;
-            check(&pool).await;
-            // What it takes is known when it is committed.
+            write(&zpl, file, 0, (0..2000).map(|at| at / 2)).await;
             pool.sync().await.unwrap();
+            let entries = {
+                let dsl = Dsl::open(&pool.view()).await.unwrap();
+                dsl.pool_space().await.unwrap().dedup.entries
+            };
+            assert_eq!(entries, (100 << 10) / 196, "those for which there is room");
             let saved = pool.saved_by_clones();
+            assert_eq!(saved, entries * BLOCK);
+            check(&pool).await;
             // What is new gets no entry now, and what is known is referred to.
+            set_quota(&pool, "1K").await;
             write(&zpl, other, 0, (0..10).chain(3000..3010).chain(3000..3010)).await;
             check(&pool).await;
             assert_eq!(pool.saved_by_clones(), saved + 10 * BLOCK);
@@ -251,9 +263,7 @@ fn a_quota_is_reached_in_the_middle_of_a_group() {
 fn blocks_that_are_surely_new_need_no_read_of_a_table() {
     let disks = Disks::new(256 << 20);
     block_on(async {
-        let pool = fast_pool(&disks).await;
-        let zpl = open(&pool, "tank").await;
-        let file = create(&zpl, "file").await;
+        let (pool, zpl, [file]) = fast_pool_with(&disks, ["file"]).await;
         write(&zpl, file, 0, 0..1000).await;
         commit_groups(&pool).await;
         drop(zpl);
@@ -298,14 +308,53 @@ fn blocks_that_are_surely_new_need_no_read_of_a_table() {
     });
 }
 
+/// What the ARC has of tables: their logs too, little after an import, and all of them when they were read
+/// ahead.
+#[test]
+fn the_bytes_that_tables_take_in_the_arc_are_counted() {
+    let disks = Disks::new(256 << 20);
+    let cached = async |pool: &LivePool| {
+        let dsl = Dsl::open(&pool.view()).await.unwrap();
+        dsl.dedup_cached_bytes().await.unwrap()
+    };
+    block_on(async {
+        let (pool, zpl, [file]) = fast_pool_with(&disks, ["file"]).await;
+        assert_eq!(cached(&pool).await, 0, "there are no tables");
+        write(&zpl, file, 0, 0..5000).await;
+        pool.sync().await.unwrap();
+        assert_eq!(pool.dedup_counters().logged_entries, 5000);
+        let of_log = cached(&pool).await;
+        assert!(of_log > 0, "the log was just written");
+        let groups = 5000 / 250 + GROUPS;
+        for _ in 0..groups {
+            pool.sync().await.unwrap();
+        }
+        assert_eq!(pool.dedup_counters().logged_entries, 0);
+        drop(zpl);
+        committing(&pool, pool.close(PoolState::Exported)).await.unwrap();
+        drop(pool);
+
+        let pool = disks.import("tank", 2).await;
+        let after_import = cached(&pool).await;
+        pool.sync().await.unwrap();
+        pool.fill_dedup_filter().await.unwrap();
+        let after_walk = cached(&pool).await;
+        let read = pool.prefetch_dedup().await.unwrap();
+        let read_ahead = cached(&pool).await;
+        println!("{of_log}, {after_import}, {after_walk}, {read} read, {read_ahead}");
+        assert!(after_import <= 64 << 10 && after_walk <= 64 << 10, "{after_import} {after_walk}");
+        assert!(read_ahead >= 5000 * 40 && read_ahead >= after_walk * 4, "{read_ahead}");
+        assert!(read_ahead <= read * 2, "{read_ahead} of {read}");
+        committing(&pool, pool.close(PoolState::Exported)).await.unwrap();
+    });
+}
+
 /// A block with many pointers is read once, and mended once.
 #[test]
 fn a_scrub_reads_each_deduplicated_block_once_and_mends_it() {
     let disks = Disks::new(128 << 20);
     block_on(async {
-        let pool = fast_pool(&disks).await;
-        let zpl = open(&pool, "tank").await;
-        let file = create(&zpl, "file").await;
+        let (pool, zpl, [file]) = fast_pool_with(&disks, ["file"]).await;
         // Twenty blocks with a hundred pointers each.
         write(&zpl, file, 0, (0..2000).map(|at| at % 20)).await;
         commit_groups(&pool).await;
@@ -351,11 +400,11 @@ fn a_scrub_reads_each_deduplicated_block_once_and_mends_it() {
     });
 }
 
-fn memory_disk(name: &str) -> Arc<dyn Device> {
+pub fn memory_disk(name: &str) -> Arc<dyn Device> {
     Arc::new(MemoryDevice::new(name, 64 << 20))
 }
 
-async fn import(devices: &[Arc<dyn Device>]) -> Arc<LivePool> {
+pub async fn import(devices: &[Arc<dyn Device>]) -> Arc<LivePool> {
     let mut candidates = Vec::new();
     for device in devices {
         candidates.extend(Candidate::examine(Arc::clone(device)).await);
@@ -439,9 +488,7 @@ fn a_device_of_tables_fails_and_comes_back() {
 fn a_prune_says_how_far_it_is_and_prunes_take_turns() {
     let disks = Disks::new(128 << 20);
     let pool = block_on(async {
-        let pool = fast_pool(&disks).await;
-        let zpl = open(&pool, "tank").await;
-        let file = create(&zpl, "file").await;
+        let (pool, zpl, [file]) = fast_pool_with(&disks, ["file"]).await;
         write(&zpl, file, 0, (0..110).chain(100..110)).await;
         commit_groups(&pool).await;
         pool
@@ -478,9 +525,7 @@ fn a_prune_says_how_far_it_is_and_prunes_take_turns() {
 fn datasets_count_blocks_that_were_there_already() {
     let disks = Disks::new(128 << 20);
     block_on(async {
-        let pool = fast_pool(&disks).await;
-        let zpl = open(&pool, "tank").await;
-        let file = create(&zpl, "file").await;
+        let (pool, zpl, [file]) = fast_pool_with(&disks, ["file"]).await;
         let id = zpl.objset().id();
         let counted = || {
             let all = pool.view().dataset_stats().all();

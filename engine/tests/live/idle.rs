@@ -13,8 +13,7 @@ use engine::vdev::Class;
 use ondisk::ObjsetId;
 use ondisk::vdev_config::PoolState;
 
-use crate::support::{Disks, committing, new_pool, surroundings};
-use crate::volumes::crashed;
+use crate::support::{Disks, committing, crashed, new_pool, surroundings};
 
 const VOLUMES: usize = 20;
 /// More groups than it takes to close what is idle.

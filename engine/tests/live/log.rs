@@ -30,8 +30,7 @@ use ondisk::{ByteOrder, ObjectId};
 use crate::attach;
 use crate::files::{FILE, Seen, change, see};
 use crate::scrub::{garble, scanned, scrubbed};
-use crate::support::{Disks, committing, new_pool, surroundings};
-use crate::volumes::crashed;
+use crate::support::{Disks, committing, crashed, new_pool, surroundings};
 
 /// Where a file without extended attributes has its generation and its flags.
 const GENERATION: std::ops::Range<usize> = 24..32;

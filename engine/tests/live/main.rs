@@ -17,6 +17,7 @@ mod datasets;
 mod dedup;
 mod dedup_pruned;
 mod dedup_traps;
+mod dedup_verified;
 mod diff;
 mod diff_model;
 mod encrypted;

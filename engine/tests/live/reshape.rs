@@ -16,8 +16,7 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::vdev_config::PoolState;
 
-use crate::support::{Disks, new_pool, objset_of, surroundings};
-use crate::volumes::crashed;
+use crate::support::{Disks, crashed, new_pool, objset_of, surroundings};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 24 * MIB;

@@ -16,8 +16,7 @@ use futures_util::future::join;
 use ondisk::ObjectId;
 use ondisk::vdev_config::PoolState;
 
-use crate::support::{Disks, committing, new_pool, objset_of, surroundings};
-use crate::volumes::crashed;
+use crate::support::{Disks, committing, crashed, new_pool, objset_of, surroundings};
 
 /// Bytes of a block of the volumes and files.
 pub const BLOCK: u64 = 8192;

@@ -92,6 +92,16 @@ impl Disks {
     }
 }
 
+/// The devices as they are now.
+pub fn crashed(disks: &Disks) -> Disks {
+    let copy = Disks::new(disks.size_bytes);
+    for entry in std::fs::read_dir(disks.path()).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    copy
+}
+
 fn discovery_select(found: Vec<discovery::FoundPool>, name: &str) -> discovery::FoundPool {
     engine::pool::import::select(found, name).unwrap()
 }

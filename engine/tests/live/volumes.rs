@@ -20,7 +20,7 @@ use futures_util::poll;
 use ondisk::vdev_config::PoolState;
 use ondisk::{ObjsetId, Txg};
 
-use crate::support::{Disks, committing, new_pool, surroundings};
+use crate::support::{Disks, committing, crashed, new_pool, surroundings};
 
 const SIZE: u64 = 8 << 20;
 
@@ -51,16 +51,6 @@ async fn content(volume: &LiveZvol) -> Vec<u8> {
     let mut bytes = vec![0; SIZE as usize];
     volume.read_at(0, &mut bytes).await.unwrap();
     bytes
-}
-
-/// The devices as they are now.
-pub fn crashed(disks: &Disks) -> Disks {
-    let copy = Disks::new(disks.size_bytes);
-    for entry in std::fs::read_dir(disks.path()).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-    }
-    copy
 }
 
 /// A buffer with the size and the place of a block becomes that block; of all others the bytes are copied.

@@ -22,6 +22,8 @@ pub struct GetStatus {
     pub files: bool,
     /// Report the statistics of the dedup tables.
     pub dedup: bool,
+    /// With these, report how much of the tables is in the ARC.
+    pub dedup_cached: bool,
 }
 
 impl Action for GetStatus {
@@ -124,6 +126,9 @@ pub struct Dedup {
     pub bytes_on_disk: u64,
     /// Their bytes in memory.
     pub bytes_in_core: u64,
+    /// Bytes of the ARC that tables and logs take, where asked for.
+    #[serde(default)]
+    pub bytes_cached: Option<u64>,
     /// Those of them that are in the logs, and not in the tables yet; 0 for a pool that is open read-only.
     #[serde(default)]
     pub logged_entries: u64,

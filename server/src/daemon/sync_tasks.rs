@@ -27,8 +27,9 @@ where
     T: Send + 'static,
     F: Future<Output = engine::Result<T>> + Send + 'static,
 {
-    let caller = Caller::current();
+    let (caller, asker) = (Caller::current(), Caller::asker());
     live.change(move |syncing| async move {
+        let syncing = syncing.asked_by(asker);
         let work = async {
             let done = task(syncing.clone()).await?;
             if let Some(command) = command {

@@ -38,7 +38,8 @@ use super::support::{POOL, committing};
 #[path = "../../../engine/tests/live/files.rs"]
 mod files;
 
-use files::{FILE, Seen, change, see};
+pub use files::FILE;
+use files::{Seen, change, see};
 
 const CHANGES: usize = 50;
 const POINTS: usize = 24;
@@ -69,7 +70,8 @@ struct Run {
     by_pointer: u64,
 }
 
-async fn open(pool: &Arc<LivePool>, for_throughput: bool) -> engine::Result<Arc<LiveZpl>> {
+/// The pool's filesystem, opened for writing.
+pub async fn open(pool: &Arc<LivePool>, for_throughput: bool) -> engine::Result<Arc<LiveZpl>> {
     let head = Dsl::open(&pool.view()).await?.find(POOL).await?;
     let dataset = pool.dataset(head.objset_id()).await?;
     dataset.zil.set_for_throughput(for_throughput);

@@ -17,6 +17,7 @@
 //! | `filesystem` | the same for files |
 //! | `healing` | the same for scrubs, resilvers and devices that change |
 //! | `reshaping` | the same for volumes that get another block size |
+//! | `pruning` | the same for clones beside prunes of dedup tables |
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -33,6 +34,7 @@ mod history;
 mod judge;
 mod logs;
 mod pools;
+mod pruning;
 mod reshaping;
 #[allow(dead_code, reason = "parts of it are for others")]
 #[path = "../../../engine/tests/live/support.rs"]
@@ -187,6 +189,26 @@ fn a_volume_that_gets_another_block_size_keeps_what_was_promised() {
         "power cuts while volumes are copied: {tally:?} in {:?}",
         began.elapsed()
     );
+}
+
+#[test]
+fn clones_beside_a_prune_survive_any_power_cut() {
+    let limit = Duration::from_secs(number("CENOTE_CRASH_SECONDS").unwrap_or(15));
+    let only_one = limit.is_zero();
+    let mut seed = number("CENOTE_CRASH_SEED").unwrap_or(1);
+    let began = Instant::now();
+    let is_over = || began.elapsed() >= limit && !only_one;
+    let mut tally = pruning::Tally::default();
+    pools::alone(|| {
+        loop {
+            pruning::tell(seed, &mut tally, only_one, &is_over);
+            seed += 1;
+            if only_one || is_over() {
+                break;
+            }
+        }
+    });
+    let _ = writeln!(std::io::stderr(), "power cuts beside prunes: {tally:?} in {:?}", began.elapsed());
 }
 
 #[test]

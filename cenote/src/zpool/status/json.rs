@@ -6,7 +6,7 @@ use server::api::{
     VdevClass, VdevNode,
 };
 
-use super::{Arguments, Shown, has_problem, is_scanning, sweep_of, total};
+use super::{Arguments, Shown, bytes_cached, has_problem, is_scanning, sweep_of, total};
 use crate::output::Numbers;
 use crate::zpool::scripts::Said;
 use crate::zpool::vdevs::{Naming, SECTIONS, aux_identifier, of_class, pool_word, spare_word, vdev_json};
@@ -356,6 +356,9 @@ fn dedup_json(dedup: &Dedup, numbers: Numbers) -> Object {
     }
     object.insert("dspace".into(), numbers.count(dedup.bytes_on_disk));
     object.insert("mspace".into(), numbers.count(dedup.bytes_in_core));
+    if let Some(cached) = bytes_cached(dedup) {
+        object.insert("cspace".into(), numbers.count(cached));
+    }
     let rows = dedup.histogram.iter().filter(|row| row.blocks != 0);
     let rows = rows.map(|row| (row.log2_references.to_string(), row_json(row, numbers).into()));
     let mut stats = Object::new();

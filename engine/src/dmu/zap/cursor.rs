@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use ondisk::zap::{Cursor as Position, Leaf, LeafEntry, MicroZap, ZapFlags};
 
 use super::{Entry, Key, Kind, Micro, Value, Zap};
+use crate::dmu::OrderedBlock;
 use crate::{Error, Result};
 
 /// The number of entries of a micro ZAP that are read at once: a caller may want only a few.
@@ -22,6 +23,8 @@ pub struct Cursor {
     position: Option<Position>,
     /// The index at which it continues in the order of a micro ZAP, once that is known.
     place: Option<usize>,
+    /// The block of the pointer table of a fat ZAP with one outside of its header, and its number.
+    table: Option<(u64, OrderedBlock)>,
     ready: VecDeque<Entry>,
 }
 
@@ -29,7 +32,7 @@ impl Cursor {
     pub(super) fn new(zap: Zap, cookie: u64) -> Self {
         // The cookie after the last possible entry.
         let position = (cookie != u64::MAX).then(|| Position::deserialize(cookie, zap.flags()));
-        Self { zap, position, place: None, ready: VecDeque::new() }
+        Self { zap, position, place: None, table: None, ready: VecDeque::new() }
     }
 
     /// The next entry.
@@ -49,7 +52,7 @@ impl Cursor {
                 }
                 Kind::Fat(fat) => {
                     // The walk continues after this leaf's hashes; all further hashes are greater.
-                    let (block, order) = self.zap.leaf_block(fat, position.hash).await?;
+                    let (block, order) = self.zap.leaf_block_by(fat, position.hash, &mut self.table).await?;
                     let leaf = self.zap.leaf(&block, order, fat, position.hash)?;
                     let flags = fat.header.flags;
                     let found = leaf.entries_from(position).and_then(|entries| {

@@ -5,6 +5,7 @@ use ondisk::zap::{Leaf, LeafEntry};
 
 use super::normalize::NameRules;
 use super::{Fat, Kind, Value, Zap};
+use crate::dmu::OrderedBlock;
 use crate::{Block, Error, Result};
 
 /// When two names with different bytes count as the same name.
@@ -125,19 +126,34 @@ impl Zap {
     }
 
     /// The block of the leaf for a hash.
-    pub(super) async fn leaf_block(&self, fat: &Fat, hash: u64) -> Result<(Block, ByteOrder)> {
+    async fn leaf_block(&self, fat: &Fat, hash: u64) -> Result<(Block, ByteOrder)> {
+        self.leaf_block_by(fat, hash, &mut None).await
+    }
+
+    /// The same, for a walk that holds the block of the pointer table into which it looked last.
+    pub(super) async fn leaf_block_by(
+        &self,
+        fat: &Fat,
+        hash: u64,
+        held: &mut Option<(u64, OrderedBlock)>,
+    ) -> Result<(Block, ByteOrder)> {
         let place = fat.header.pointer(hash);
         let id = if place.block.0 == 0 {
             fat.header.leaf_at(&fat.block, place)
         } else {
-            let table = self.block(place.block.0).await?;
-            fat.header.leaf_at(&table.block, place)
+            let table = match held.take().filter(|(id, _)| *id == place.block.0) {
+                Some((_, table)) => table,
+                None => self.block(place.block.0).await?,
+            };
+            let id = fat.header.leaf_at(&table.block, place);
+            *held = Some((place.block.0, table));
+            id
         };
         let leaf = self.block(id.map_err(|error| self.corrupt(error))?.0).await?;
         Ok((leaf.block, leaf.order))
     }
 
-    async fn block(&self, id: u64) -> Result<crate::dmu::OrderedBlock> {
+    async fn block(&self, id: u64) -> Result<OrderedBlock> {
         let found = self.object().block(id).await?;
         found.ok_or_else(|| Error::corrupt(self.object().bookmark(id).to_string(), "a hole in a ZAP"))
     }

@@ -12,11 +12,12 @@ use ondisk::ObjectId;
 use ondisk::deleg::{DelegKey, Scope, Who};
 use ondisk::dmu::DmuType;
 use ondisk::dsl_dir::DslDirPhys;
+use ondisk::pool_directory::PROPS;
 use ondisk::pool_version as version;
 
 use super::{FoundHead, events, find_head, objects, space};
 use crate::dmu::zap::edit::NewZap;
-use crate::dsl::delegation::{is_set_name, permission};
+use crate::dsl::delegation::{Delegation, Subject, User, allows, is_set_name, permission};
 use crate::dsl::{Spare, SyncTask};
 use crate::error::{Error, Result};
 
@@ -168,6 +169,43 @@ pub async fn grant_to_creator(s: &SyncTask, name: &str, uid: u32) -> Result<()> 
         }
     }
     Ok(())
+}
+
+/// Whether a user has a permission on the dataset of the first of these directories, each of which lies above
+/// the one before it, up to the root (`dsl_deleg_access_impl`).
+pub(super) async fn has_permission(
+    s: &SyncTask,
+    chain: &[(ObjectId, DslDirPhys)],
+    user: &User<'_>,
+    permission: &str,
+) -> Result<bool> {
+    let properties = s.directory_u64(PROPS).await?.map(ObjectId).filter(|properties| !properties.is_none());
+    let is_on = match properties {
+        Some(properties) => objects::lookup(s, properties, &objects::name("delegation")).await? != Some(0),
+        None => true,
+    };
+    if !is_on {
+        return Ok(false);
+    }
+    let mut granted = Vec::with_capacity(chain.len());
+    for (_, dir) in chain {
+        granted.push(granted_by(s, dir).await?);
+    }
+    Ok(allows(&granted, Subject::Dataset, user, permission))
+}
+
+/// What a directory grants. What makes no sense grants nothing.
+async fn granted_by(s: &SyncTask, dir: &DslDirPhys) -> Result<Delegation> {
+    let mut found = Delegation::default();
+    if dir.deleg_zap.is_none() {
+        return Ok(found);
+    }
+    for (key, object) in objects::entries(s, dir.deleg_zap).await? {
+        let Some(key) = DelegKey::parse(&key) else { continue };
+        let permissions = objects::entries(s, ObjectId(object)).await?;
+        found.lists.insert(key, permissions.into_iter().map(|(name, _)| name).collect());
+    }
+    Ok(found)
 }
 
 /// Frees what a directory that goes grants.

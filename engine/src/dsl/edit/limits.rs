@@ -1,18 +1,23 @@
 //! Counts of filesystems and snapshots below a directory, and the times at which snapshots changed.
 //!
 //! Counts are kept from the moment when a limit is first set somewhere above: a directory without a count
-//! ends the climb, since there is no limit above it either. A user that may change a limit is not bound by it
-//! in OpenZFS; here a limit must be changed before it can be exceeded.
+//! ends the climb, since there is no limit above it either.
 //!
-//! Source of the facts: OpenZFS 2.3 `dsl_dir.c`.
+//! # Whom limits bind
+//! Users, not root ([`Asker`]). A user who may change a limit, by what `zfs allow` granted, is not bound by
+//! it, but by those above that the user may not change. In what is `zoned` such a grant does not count.
+//!
+//! Source of the facts: OpenZFS 2.4 `dsl_dir.c` (`dsl_fs_ss_limit_check`, `dsl_enforce_ds_ss_limits`).
 
 use ondisk::ObjectId;
+use ondisk::dsl_dir::DslDirPhys;
 use ondisk::dsl_dir::field::{FILESYSTEM_COUNT, SNAPSHOT_COUNT, SNAPSHOTS_CHANGED};
 use ondisk::features::Feature;
 use ondisk::zap::ZapValue;
 
-use super::{features, objects, properties, space};
-use crate::dsl::SyncTask;
+use super::{delegation, features, objects, properties, space};
+use crate::dsl::delegation::User;
+use crate::dsl::{Asker, SyncTask};
 use crate::error::{Error, Result};
 use crate::properties::Prop;
 
@@ -58,7 +63,7 @@ pub(super) async fn adjust(s: &SyncTask, dir: ObjectId, counted: Counted, change
 }
 
 /// Refuses what would exceed a limit of a directory or of one above it, up to `ancestor`, which has it
-/// already (`dsl_fs_ss_limit_check`).
+/// already, if that limit binds the one who asks.
 pub(super) async fn check(
     s: &SyncTask,
     dir: ObjectId,
@@ -66,24 +71,50 @@ pub(super) async fn check(
     more: u64,
     ancestor: Option<ObjectId>,
 ) -> Result<()> {
+    let Asker::User { uid, gid, groups } = s.asker() else { return Ok(()) };
     if more == 0 {
         return Ok(());
     }
-    for (at, phys) in space::chain(s, dir).await? {
-        if ancestor == Some(at) {
+    let user = User { uid: *uid, gid: *gid, groups };
+    let chain = space::chain(s, dir).await?;
+    let mut rest = chain.as_slice();
+    while let Some(((at, phys), above)) = rest.split_first() {
+        if ancestor == Some(*at) {
             return Ok(());
         }
-        let Some(count) = count(s, at, counted).await? else { return Ok(()) };
+        let Some(count) = count(s, *at, counted).await? else { return Ok(()) };
         let limit = properties::number_at(s, phys.props_zap, counted.limit()).await?;
-        if limit.is_some_and(|limit| count.saturating_add(more) > limit) {
+        if limit.is_some_and(|limit| count.saturating_add(more) > limit)
+            && !may_change(s, rest, counted, &user).await?
+        {
             let what = match counted {
                 Counted::Filesystems => "filesystem",
                 Counted::Snapshots => "snapshot",
             };
             return Err(Error::NoSpace(format!("the {what} limit of a dataset above is reached")));
         }
+        rest = above;
     }
     Ok(())
+}
+
+/// Whether a user may change the limit of the first of these directories, each of which lies above the one
+/// before it.
+async fn may_change(
+    s: &SyncTask,
+    chain: &[(ObjectId, DslDirPhys)],
+    counted: Counted,
+    user: &User<'_>,
+) -> Result<bool> {
+    for (_, phys) in chain {
+        if let Some(zoned) = properties::number_at(s, phys.props_zap, Prop::Zoned).await? {
+            if zoned != 0 {
+                return Ok(false);
+            }
+            break;
+        }
+    }
+    delegation::has_permission(s, chain, user, counted.limit().desc().name).await
 }
 
 /// A new directory's counts, where counts are kept at all.

@@ -13,8 +13,8 @@
 //!   last has enough allocations.
 //! - Two neighbouring lists, the last one apart, are made one when what is left of both is little
 //!   (*condensing*), so that a livelist does not grow for ever.
-//! - When the clone shares too little with its origin, or gets another origin (promotion, rollback), the
-//!   livelist goes.
+//! - When the clone shares too little with its origin (`zfs_livelist_min_percent_shared`), or gets another
+//!   origin (promotion, rollback), the livelist goes.
 //! - When the clone is destroyed, the livelist is entered in the pool's `deleted_clones`, and freed one list
 //!   at a time.
 //!
@@ -45,15 +45,13 @@ use crate::dmu::zap::edit::NewZap;
 use crate::dmu::{Space, SyncedObjset};
 use crate::dsl::SyncTask;
 use crate::error::Result;
+use crate::tunables;
 
 /// Allocations in a list after which the next group begins another, and blocks that may be left in two lists
 /// that are made one. A list is freed in one go. Tests have small ones.
 const MAX_ALLOCS: u64 = if cfg!(test) { 20 } else { 100_000 };
 /// No list with more entries is condensed: it is read in one go.
 const MAX_CONDENSED: u64 = 4 << 20;
-/// A clone that shares no more of what it refers to with its origin needs no livelist
-/// (`zfs_livelist_min_percent_shared`).
-const MIN_PERCENT_SHARED: u128 = 75;
 
 /// The livelist of a directory.
 pub(super) async fn of(s: &SyncTask, dir: ObjectId) -> Result<Option<ObjectId>> {
@@ -196,7 +194,8 @@ pub(super) async fn end_if_useless(s: &SyncTask, head: ObjectId) -> Result<()> {
 /// Whether enough of what a clone refers to is its origin's.
 fn is_useful(referenced_bytes: u64, own_bytes: u64) -> bool {
     let shared = u128::from(referenced_bytes.saturating_sub(own_bytes));
-    referenced_bytes == 0 || shared * 100 / u128::from(referenced_bytes) > MIN_PERCENT_SHARED
+    let least = u128::from(tunables::ZFS_LIVELIST_MIN_PERCENT_SHARED.get());
+    referenced_bytes == 0 || shared * 100 / u128::from(referenced_bytes) > least
 }
 
 /// Leaves the livelist of a directory, whose head goes and which counts `space`, to be freed. Gives what it

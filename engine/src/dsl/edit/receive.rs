@@ -43,7 +43,7 @@ use super::{
     name_of_dir, objects, origin_snapshot, policy, snapshot,
 };
 use crate::dmu::LiveObjset;
-use crate::dsl::{Spare, SyncTask};
+use crate::dsl::{Asker, Spare, SyncTask};
 use crate::error::{Error, Result};
 
 /// Name of the hidden child that is filled for a dataset that exists.
@@ -83,6 +83,8 @@ pub struct ReceiveTarget {
     pub force: bool,
     /// What was received stays when the stream breaks off.
     pub resumable: bool,
+    /// Who receives it.
+    pub asker: Asker,
 }
 
 /// A receive that has begun.

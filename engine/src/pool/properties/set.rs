@@ -30,6 +30,9 @@ pub struct PoolEnvironment<'a> {
     pub suspended: bool,
     /// The pool is open for reading only.
     pub read_only: bool,
+    /// `dedupcached`, for callers that ask for it: [`Dsl::dedup_cached_bytes`], which takes a look at the ARC
+    /// for each block of the tables.
+    pub dedup_cached_bytes: u64,
 }
 
 /// Every property of a pool.
@@ -49,13 +52,6 @@ impl PoolProperties {
         set.add_config(dsl, environment).await?;
         set.add_stored(dsl).await?;
         Ok(set)
-    }
-
-    /// Adds `dedupcached`, the bytes of the ARC that dedup tables and their logs take. That takes a look at
-    /// the ARC for each block of them.
-    pub async fn add_cached_tables(&mut self, dsl: &Dsl) -> Result<()> {
-        self.number(PoolProp::Dedupcached, dsl.dedup_cached_bytes().await?);
-        Ok(())
     }
 
     fn number(&mut self, prop: PoolProp, number: u64) {
@@ -96,6 +92,7 @@ impl PoolProperties {
         self.number(PoolProp::Readonly, environment.read_only.into());
         self.number(PoolProp::Guid, pool.guid().0);
         self.number(PoolProp::LoadGuid, environment.load_guid);
+        self.number(PoolProp::Dedupcached, environment.dedup_cached_bytes);
         let health = match environment.suspended {
             true => SUSPENDED.to_owned(),
             false => state_of(pool).to_string(),

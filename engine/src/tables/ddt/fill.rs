@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Ddt;
-use super::stored::{Place, mos_of};
+use super::stored::{Place, mos_to_walk};
 use crate::Pool;
 use crate::error::Result;
 
@@ -38,10 +38,10 @@ impl Ddt {
     }
 
     async fn fill_part(&self, fill: &mut Fill, view: &Arc<Pool>) -> Result<bool> {
-        let Some(part) = fill.place.part(&mos_of(view).await?).await? else { return Ok(false) };
-        let (entries, place) = part.entries(KEYS).await?;
+        let Some(zap) = fill.place.zap(&mos_to_walk(view).await?).await? else { return Ok(false) };
+        let (entries, place) = zap.entries(KEYS).await?;
         let mut filters = self.filters();
-        entries.iter().for_each(|(key, _)| filters.meet(part.checksum, key));
+        entries.iter().for_each(|(key, _)| filters.meet(zap.checksum, key));
         (fill.place, fill.keys) = (place, fill.keys + entries.len() as u64);
         Ok(true)
     }

@@ -113,6 +113,11 @@ impl Live {
         phys
     }
 
+    /// Whether it is in no table and no block was stored for it yet.
+    pub(super) fn is_nowhere(&self) -> bool {
+        self.origin == Origin::New && self.slots().iter().all(|slot| !slot.is_used())
+    }
+
     /// Whether it must be written.
     pub(super) fn is_changed(&self) -> bool {
         let mut slots = self.slots().iter().zip(self.counted_before()).enumerate();
@@ -277,8 +282,9 @@ mod tests {
         assert!(again.release(&bp).unwrap() && again.is_changed(), "no reference is left");
         assert_eq!(again.before(), live.phys());
         let mut new = Live::new(PhysForm::Traditional);
+        assert!(new.is_nowhere() && !again.is_nowhere());
         new.store(3, &block(0x5000, 3, false)).unwrap();
-        assert!(new.is_changed() && new.before().is_unused());
+        assert!(new.is_changed() && new.before().is_unused() && !new.is_nowhere());
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use ondisk::ddt::{DdtClass, DdtKey, DdtPhys, PhysForm};
 
 use super::Ddt;
-use super::stored::{Part, Place, mos_of};
+use super::stored::{Place, WalkedZap, mos_to_walk};
 use super::table::Table;
 use crate::Pool;
 use crate::error::Result;
@@ -129,18 +129,18 @@ impl Pruning {
     /// Goes on with learning how old entries are, as of this state. False when that is known.
     pub(crate) async fn learn_some(&mut self, view: &Arc<Pool>) -> Result<bool> {
         let Some((times, percent)) = &mut self.ages else { return Ok(false) };
-        let Some(part) = self.place.part(&mos_of(view).await?).await? else {
+        let Some(zap) = self.place.zap(&mos_to_walk(view).await?).await? else {
             let wanted = u128::from(times.total) * u128::from(*percent) / 100;
             self.left = u64::try_from(wanted).unwrap_or(u64::MAX);
             self.until = times.until(self.left);
             (self.ages, self.place) = (None, Place::default());
             return Ok(false);
         };
-        if !has_candidates(&part) {
-            self.place = part.after();
+        if !has_candidates(&zap) {
+            self.place = zap.after();
             return Ok(true);
         }
-        let (entries, next) = part.entries(KEYS).await?;
+        let (entries, next) = zap.entries(KEYS).await?;
         entries.iter().filter_map(|(_, phys)| since(phys)).for_each(|seconds| times.add(seconds));
         self.place = next;
         self.looked_at += entries.len() as u64;
@@ -154,8 +154,8 @@ impl Pruning {
 }
 
 /// Whether entries of this ZAP may go.
-fn has_candidates(part: &Part) -> bool {
-    part.class == DdtClass::Unique && part.form == PhysForm::Flat
+fn has_candidates(zap: &WalkedZap) -> bool {
+    zap.class == DdtClass::Unique && zap.form == PhysForm::Flat
 }
 
 impl Ddt {
@@ -169,21 +169,21 @@ impl Ddt {
         if pruning.left == 0 {
             return Ok(false);
         }
-        let Some(part) = pruning.place.part(&m.mos().view()).await? else { return Ok(false) };
-        if !has_candidates(&part) {
-            pruning.place = part.after();
+        let Some(zap) = pruning.place.zap(&m.mos().view()).await? else { return Ok(false) };
+        if !has_candidates(&zap) {
+            pruning.place = zap.after();
             return Ok(true);
         }
-        let (entries, next) = part.entries(AT_ONCE).await?;
+        let (entries, next) = zap.entries(AT_ONCE).await?;
         pruning.place = next;
         pruning.looked_at += entries.len() as u64;
-        let raw = part.checksum.raw();
+        let raw = zap.checksum.raw();
         // Only the sync looks at tables, and this is the sync.
         let Some(mut table) = self.tables().remove(&raw) else { return Ok(true) };
         let is_old = |(_, phys): &(DdtKey, DdtPhys)| since(phys).is_some_and(|since| since <= pruning.until);
         let old = entries.into_iter().filter(is_old).filter(|(key, _)| !table.is_in_memory(key));
         let most = usize::try_from(pruning.left).unwrap_or(usize::MAX);
-        let old = old.filter(|(key, _)| self.held.let_go(&(part.checksum, *key)));
+        let old = old.filter(|(key, _)| self.held.let_go(&(zap.checksum, *key)));
         let old: Vec<(DdtKey, DdtPhys)> = old.take(most).collect();
         let pruned = table.prune(m, &old).await;
         self.tables().insert(raw, table);

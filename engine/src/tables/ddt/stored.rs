@@ -9,6 +9,7 @@ use ondisk::{ObjectId, ObjsetId};
 
 use super::packed::unpack;
 use crate::Pool;
+use crate::cache::Primary;
 use crate::dmu::zap::{self, Key, Zap};
 use crate::dmu::{Object, Objset};
 use crate::error::Result;
@@ -59,6 +60,14 @@ pub(crate) async fn mos_of(pool: &Arc<Pool>) -> Result<Arc<Objset>> {
     Objset::open(pool, ObjsetId::MOS, pool.root_blkptr()).await
 }
 
+/// The same, for a walk that leaves nothing in the ARC which was not there.
+pub(crate) async fn mos_to_walk(pool: &Arc<Pool>) -> Result<Arc<Objset>> {
+    let mos = mos_of(pool).await?;
+    mos.primary().set(Primary::None);
+    mos.primary().set_secondary(Primary::None);
+    Ok(mos)
+}
+
 /// The key of an entry of a ZAP, and its value.
 pub(crate) fn entry_of(object: &Object, entry: &zap::Entry, form: PhysForm) -> Result<(DdtKey, DdtPhys)> {
     let words = match &entry.key {
@@ -78,9 +87,9 @@ pub(crate) struct Place {
     cookie: u64,
 }
 
-/// A ZAP of a table, for one part of a walk.
+/// A ZAP of a table in which a walk is.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct WalkedZap {
     /// The checksum function of its blocks.
     pub checksum: ChecksumType,
     /// The form of its values.
@@ -94,13 +103,13 @@ pub(crate) struct Part {
 
 impl Place {
     /// The ZAP in which a walk goes on; none at its end.
-    pub(crate) async fn part(self, mos: &Arc<Objset>) -> Result<Option<Part>> {
+    pub(crate) async fn zap(self, mos: &Arc<Objset>) -> Result<Option<WalkedZap>> {
         for table in stored_tables(mos).await? {
             for (class, object) in table.zaps {
                 let (checksum, form) = (table.checksum, table.form);
                 let first = Self { checksum: checksum.raw(), class: class as u8, cookie: 0 };
                 if (first.checksum, first.class) >= (self.checksum, self.class) {
-                    return Ok(Some(Part { checksum, form, class, object, place: first.max(self) }));
+                    return Ok(Some(WalkedZap { checksum, form, class, object, place: first.max(self) }));
                 }
             }
         }
@@ -108,7 +117,7 @@ impl Place {
     }
 }
 
-impl Part {
+impl WalkedZap {
     /// Up to `most` entries from here on, and where the walk goes on.
     pub(crate) async fn entries(&self, most: usize) -> Result<(Vec<(DdtKey, DdtPhys)>, Place)> {
         let zap = Zap::open(&self.object).await?;

@@ -288,15 +288,10 @@ impl Table {
         !has_directory && self.classes.iter().all(Option::is_none)
     }
 
-    /// Bytes that its ZAPs and logs take, as of the last group.
-    pub(super) async fn stored_bytes(&self, m: &MosTask) -> Result<u64> {
+    /// Its ZAPs and logs.
+    pub(super) fn objects(&self) -> impl Iterator<Item = ObjectId> {
         let zaps = self.classes.iter().flatten().map(|class| class.zap);
-        let logs = self.log.iter().flat_map(Log::objects);
-        let mut bytes = 0u64;
-        for id in zaps.chain(logs) {
-            bytes = bytes.saturating_add(m.mos().object(id).await?.dnode().used_bytes());
-        }
-        Ok(bytes)
+        zaps.chain(self.log.iter().flat_map(Log::objects))
     }
 
     /// The sum over all entries, stored and logged.

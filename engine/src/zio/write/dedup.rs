@@ -3,7 +3,7 @@
 //! # The idea
 //! When a batch is encoded, checksum, sizes and compression of each block are known, and these are the key of
 //! its entry in a dedup table ([`DedupTable`]; the layer above keeps them). The entries of the batch are
-//! brought into memory together. Then, while places are looked for, each block takes one of four ways:
+//! brought into memory together. Then, while places are looked for, each block takes one of five ways:
 //!
 //! | the table says | what happens |
 //! |---|---|
@@ -11,14 +11,16 @@
 //! | an entry with enough copies | the pointer gets the entry's places; the entry counts one reference more |
 //! | an entry that another block of this batch has just made | the same |
 //! | an entry with too few copies, or of a gang in a traditional table | an ordinary block, without entry |
+//! | no entry, and no room for one more below the quota of tables | the same |
 //!
 //! A block that finds no free run becomes a gang, and an ordinary block: OpenZFS 2.3 misreads such entries of
 //! traditional tables when their blocks are freed.
 //!
 //! # Comparing
 //! With `verify`, what the entry leads to is read and compared before it is referred to; a block that
-//! differs, or that cannot be compared, becomes an ordinary block. A block that another batch is writing at
-//! this moment cannot be read yet: its entry has its bytes until they are written.
+//! differs, or that cannot be compared, becomes an ordinary block. The blocks of a batch are read side by
+//! side, in the order of their addresses. A block that another batch is writing at this moment cannot be read
+//! yet: its entry has its bytes until they are written.
 //!
 //! # Blocks that were written early
 //! A block that was written before its group, for the intent log, is an ordinary one until its group is
@@ -38,6 +40,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 
 use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, stream};
 use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
 use ondisk::ddt::DdtKey;
 use ondisk::{ByteOrder, Lsize, Txg};
@@ -46,6 +49,9 @@ use super::encode::{Encoded, Stored, level_of};
 use super::{BlkptrParts, WriteRequest, Writer};
 use crate::error::{Error, Result};
 use crate::{Block, Bookmark};
+
+/// Blocks that are read side by side to be compared.
+const READS_AT_ONCE: usize = 32;
 
 /// How a block is deduplicated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,8 +99,9 @@ pub(crate) trait DedupTable: Send + Sync + Debug {
     /// Brings entries into memory, where they stay until the group is written.
     fn load(&self, entries: Vec<EntryId>) -> BoxFuture<'_, Result<()>>;
 
-    /// What the entry says of a block that shall have so many copies. It must have been loaded.
-    fn entry(&self, entry: &EntryId, copies: u8) -> Entry;
+    /// What the entry says of a block that shall have so many copies, to a caller that is about to make
+    /// `made` entries besides. It must have been loaded.
+    fn entry(&self, entry: &EntryId, copies: u8, made: usize) -> Entry;
 
     /// The bytes of the entry's block, if it is being written.
     fn being_written(&self, entry: &EntryId, copies: u8) -> Option<Block>;
@@ -184,7 +191,7 @@ impl Candidates {
             sharing.changes.push((*entry, copies, Change::Referred));
             return Ok(Way::Known(known));
         }
-        match table.entry(entry, copies) {
+        match table.entry(entry, copies, sharing.made.len()) {
             Entry::Unfit => Ok(Way::Plain),
             Entry::New => Ok(Way::Enter(*entry)),
             Entry::Shared(shared) => {
@@ -270,26 +277,57 @@ impl Writer {
     ) {
         let Some(table) = &self.dedup else { return };
         let mut first: HashMap<(EntryId, u8), &Block> = HashMap::new();
+        let mut stored = Vec::new();
         for (owner, (request, encoded)) in batch.iter().zip(encoded).enumerate() {
-            let (Some(Dedup::Verified), Encoded::Stored(block)) = (request.dedup, encoded) else { continue };
+            let (Some(Dedup::Verified), Encoded::Stored(_)) = (request.dedup, encoded) else { continue };
             let Some(entry) = candidates.entries.get(&owner).copied() else { continue };
             let copies = copies_of(request);
-            let is_equal = match table.entry(&entry, copies) {
+            let is_equal = match table.entry(&entry, copies, 0) {
                 Entry::Unfit => true,
                 Entry::New => {
                     let lead: &Block = first.entry((entry, copies)).or_insert(&request.data);
                     **lead == *request.data
                 }
                 Entry::Shared(shared) if candidates.equal.get(&owner) == Some(&shared) => true,
-                Entry::Shared(shared) => {
-                    let is_equal = match table.being_written(&entry, copies) {
-                        Some(bytes) => *bytes == *request.data,
-                        None => self.is_stored_there(request, block, &shared).await,
-                    };
-                    candidates.equal.insert(owner, shared);
-                    is_equal
-                }
+                Entry::Shared(shared) => match table.being_written(&entry, copies) {
+                    Some(bytes) => {
+                        candidates.equal.insert(owner, shared);
+                        *bytes == *request.data
+                    }
+                    None => {
+                        stored.push((owner, shared));
+                        true
+                    }
+                },
             };
+            if !is_equal {
+                candidates.entries.remove(&owner);
+            }
+        }
+        self.compare_stored(batch, encoded, candidates, stored).await;
+    }
+
+    /// Reads what entries lead to, many blocks at a time in the order of their addresses, and compares it.
+    async fn compare_stored(
+        &self,
+        batch: &[WriteRequest],
+        encoded: &[Encoded],
+        candidates: &mut Candidates,
+        mut stored: Vec<(usize, SharedBlock)>,
+    ) {
+        stored.sort_unstable_by_key(|(_, shared)| shared.dvas.first().map(|dva| (dva.vdev, dva.offset)));
+        let compared = stream::iter(stored).map(|(owner, shared)| async move {
+            let is_equal = match (batch.get(owner), encoded.get(owner)) {
+                (Some(request), Some(Encoded::Stored(block))) => {
+                    self.is_stored_there(request, block, &shared).await
+                }
+                _ => false,
+            };
+            (owner, shared, is_equal)
+        });
+        let compared: Vec<_> = compared.buffer_unordered(READS_AT_ONCE).collect().await;
+        for (owner, shared, is_equal) in compared {
+            candidates.equal.insert(owner, shared);
             if !is_equal {
                 candidates.entries.remove(&owner);
             }
@@ -328,7 +366,7 @@ impl Writer {
         let copies = u8::try_from(early.copies()).unwrap_or(u8::MAX);
         table.load(vec![entry]).await?;
         loop {
-            let shared = match table.entry(&entry, copies) {
+            let shared = match table.entry(&entry, copies, 0) {
                 Entry::Unfit => return Ok(*early),
                 Entry::New => {
                     let here =
@@ -350,7 +388,7 @@ impl Writer {
                 }
             }
             // It may have changed while the block was read.
-            if table.entry(&entry, copies) == Entry::Shared(shared) {
+            if table.entry(&entry, copies, 0) == Entry::Shared(shared) {
                 table.change(vec![(entry, copies, Change::Referred)])?;
                 return Ok(there);
             }

@@ -435,11 +435,12 @@ async fn read_pool_entry(
             load_guid: open.load_guid(),
             suspended,
             read_only: open.live().is_none(),
+            dedup_cached_bytes: match request.properties.iter().any(|name| name == "dedupcached") {
+                true => dsl.dedup_cached_bytes().await?,
+                false => 0,
+            },
         };
-        let mut set = PoolProperties::load(&dsl, &environment).await?;
-        if request.properties.iter().any(|name| name == "dedupcached") {
-            set.add_cached_tables(&dsl).await?;
-        }
+        let set = PoolProperties::load(&dsl, &environment).await?;
         for name in &request.properties {
             if name == "all" {
                 let shown = set.all(HUMAN).into_iter();

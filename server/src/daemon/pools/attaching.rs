@@ -171,8 +171,13 @@ impl Daemon {
         if gone.is_empty() {
             return Ok(());
         }
-        let environment =
-            PoolEnvironment { cachefile: None, load_guid: 0, suspended: false, read_only: false };
+        let environment = PoolEnvironment {
+            cachefile: None,
+            load_guid: 0,
+            suspended: false,
+            read_only: false,
+            dedup_cached_bytes: 0,
+        };
         let properties = PoolProperties::load(&*pool.dsl().await?, &environment).await?;
         if properties.get_named("autoreplace", Style::PARSABLE).is_none_or(|it| it.value != "on") {
             return Ok(());

@@ -472,7 +472,13 @@ pub(in crate::daemon) fn asked_ashift(properties: &[(String, String)]) -> Option
 
 /// The sector size of new vdevs that a pool's property says, if any, as a power of two.
 pub(in crate::daemon) async fn pool_ashift(dsl: &Dsl) -> Result<Option<u8>, ApiError> {
-    let environment = PoolEnvironment { cachefile: None, load_guid: 0, suspended: false, read_only: false };
+    let environment = PoolEnvironment {
+        cachefile: None,
+        load_guid: 0,
+        suspended: false,
+        read_only: false,
+        dedup_cached_bytes: 0,
+    };
     let properties = PoolProperties::load(dsl, &environment).await?;
     let shown = properties.get_named("ashift", Style::PARSABLE);
     Ok(shown.and_then(|shown| shown.value.parse().ok()).filter(|ashift| *ashift > 0))

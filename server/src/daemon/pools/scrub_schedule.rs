@@ -126,6 +126,7 @@ async fn schedule_of(open: &OpenPool) -> engine::Result<ScrubSchedule> {
         load_guid: open.load_guid(),
         suspended: false,
         read_only: open.live().is_none(),
+        dedup_cached_bytes: 0,
     };
     let properties = PoolProperties::load(&dsl, &environment).await?;
     let value = |name: &str| properties.get_named(name, Style::PARSABLE).map(|shown| shown.value);

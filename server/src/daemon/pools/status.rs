@@ -140,7 +140,7 @@ async fn pool_status(open: &OpenPool, request: &api::GetStatus) -> engine::Resul
         health,
         error_files,
         damaged,
-        dedup: if request.dedup { Some(dedup(open, &dsl).await?) } else { None },
+        dedup: if request.dedup { Some(dedup(open, &dsl, request.dedup_cached).await?) } else { None },
         sweeps: sweeps(open, &dsl).await?,
         counting: counting(open, &dsl).await,
         pruning: pruning(open),
@@ -214,7 +214,7 @@ async fn sweeps(open: &OpenPool, dsl: &Dsl) -> engine::Result<Vec<api::Sweeping>
 }
 
 /// Statistics of the dedup tables.
-async fn dedup(open: &OpenPool, dsl: &Dsl) -> engine::Result<Dedup> {
+async fn dedup(open: &OpenPool, dsl: &Dsl, with_cached: bool) -> engine::Result<Dedup> {
     let live = open.live().map(|live| live.dedup_counters()).unwrap_or_default();
     let dedup = &dsl.pool_space().await?.dedup;
     let rows = (0..).zip(&dedup.by_references).filter(|(_, blocks)| blocks.blocks > 0);
@@ -233,6 +233,7 @@ async fn dedup(open: &OpenPool, dsl: &Dsl) -> engine::Result<Dedup> {
         entries: dedup.entries,
         bytes_on_disk: dedup.table_bytes,
         bytes_in_core: dedup.memory_bytes,
+        bytes_cached: if with_cached { Some(dsl.dedup_cached_bytes().await?) } else { None },
         logged_entries: live.logged_entries,
         flushing_entries: live.flushing_entries,
         histogram: rows.collect(),

@@ -12,6 +12,7 @@ use super::replication::nearest;
 use super::target::Destination;
 use super::{Receive, name_of};
 use crate::api::{ApiError, Appends, ErrorKind};
+use crate::caller::Caller;
 use crate::daemon::OpenPool;
 use crate::daemon::datasets::entry;
 use crate::daemon::names;
@@ -182,6 +183,7 @@ impl Receive<'_> {
             origin: if wants_new { origin } else { None },
             force: self.request.force,
             resumable: self.request.resumable,
+            asker: Caller::asker(),
         };
         let sent = sent.map(|(dataset, _)| dataset.clone());
         Ok(Verdict::Receive(Box::new(Plan { to, target, parents, sent, doing })))

@@ -77,14 +77,23 @@ fn page(name: &str, command: &Command) -> Result<Vec<u8>> {
         .with_context(|| format!("cannot make the page of {name}"))
 }
 
-/// A page without what programs that read pages complain about: a date that says nothing, and empty lines.
+/// A page without what programs that read pages complain about: empty lines, two breaks in a row, and a place
+/// for the date that is not there.
 fn tidied(page: &str) -> String {
-    let mut text = String::new();
+    let mut lines: Vec<String> = Vec::new();
     for line in page.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
-        text.push_str(line);
-        text.push('\n');
+        if line == ".br" && lines.last().is_some_and(|last| last == ".br") {
+            continue;
+        }
+        let is_head = line.starts_with(".TH ");
+        let head = format!(" {COMMANDS}  ");
+        lines.push(if is_head {
+            line.replacen(&head, &format!(" {COMMANDS} \"\" "), 1)
+        } else {
+            line.to_owned()
+        });
     }
-    text
+    lines.join("\n") + "\n"
 }
 
 fn write(path: &Path, page: &[u8]) -> Result<()> {

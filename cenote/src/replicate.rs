@@ -222,7 +222,11 @@ impl Replication {
             let points = ours.get(dataset).map_or(&[][..], Vec::as_slice);
             let there = theirs.get(&self.destination_of(dataset));
             let mut outcome = self.outcome(dataset);
-            if let Err(error) = self.replicate(dataset, points, there, &mut outcome) {
+            let known = before.get(&self.destination_of(dataset));
+            if let Err(error) = self.replicate(dataset, points, (known, there), &mut outcome) {
+                if outcome.state.is_empty() {
+                    self.take_back(dataset);
+                }
                 outcome.state = "failed";
                 outcome.error = Some(output::in_words(&error));
             }
@@ -327,6 +331,22 @@ impl Replication {
         Ok(())
     }
 
+    /// Destroys the snapshot that was taken of a dataset that could not be sent, unless the destination has
+    /// begun to receive it: with each run there would be one more.
+    fn take_back(&self, dataset: &str) {
+        let Some(short) = self.taken.as_ref().filter(|_| !self.arguments.dry_run) else { return };
+        let destination = self.destination_of(dataset);
+        let words = ["list", "-H", "-o", "receive_resume_token", "-t", "filesystem,volume", &destination];
+        let is_begun = match self.there.print_if_there(&words) {
+            Ok(token) => token.is_some_and(|token| token.trim() != "-"),
+            Err(_) => true,
+        };
+        if !is_begun {
+            // Where it cannot be destroyed, it stays, and goes when it is beyond what is kept.
+            let _ = self.here.print(&["destroy", &format!("{dataset}@{short}")]);
+        }
+    }
+
     /// Goes on with a receive that broke off.
     fn resume(&self, dataset: &str, token: &str) -> Outcome {
         let mut outcome = self.outcome(dataset);
@@ -354,7 +374,7 @@ impl Replication {
         &self,
         dataset: &str,
         points: &[Point],
-        there: Option<&There>,
+        (known, there): (Option<&There>, Option<&There>),
         outcome: &mut Outcome,
     ) -> Result<()> {
         let mut points = points.to_vec();
@@ -380,8 +400,9 @@ impl Replication {
             outcome.from = Some(from.name.clone());
         }
         let is_there = there.is_some();
+        // What a resumed receive brought is not among them.
         let before: HashSet<u64> =
-            there.iter().flat_map(|there| there.points.iter().map(|point| point.guid)).collect();
+            known.iter().flat_map(|known| &known.points).map(|point| point.guid).collect();
         match way {
             Way::UpToDate => outcome.state = "up-to-date",
             _ if self.arguments.dry_run => {

@@ -133,8 +133,7 @@ fn tunables_page() -> String {
         let (least, most) = tunable.range();
         let about = tunable.text().split_whitespace().collect::<Vec<_>>().join(" ");
         let most = if most >= u64::MAX / 2 { String::new() } else { format!(", at most {most}") };
-        let numbers =
-            format!("Unit: {unit}; default {}, at least {least}{most}.", tunable.default_value());
+        let numbers = format!("Unit: {unit}; default {}, at least {least}{most}.", tunable.default_value());
         text += &entry(tunable.name(), &[about, numbers, counts.to_owned()]);
     }
     text + &see_also("cenote-tunable(8)")

@@ -48,11 +48,13 @@ fn mandoc_finds_nothing_wrong_with_the_pages() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
-    let looked = Command::new("mandoc").args(["-T", "lint", "-W", "warning"]).args(pages(place.path())).output();
+    let looked =
+        Command::new("mandoc").args(["-T", "lint", "-W", "warning"]).args(pages(place.path())).output();
     let said = String::from_utf8(looked.unwrap().stdout).unwrap();
     // Pages have no date, so that they are the same each time they are made. What they refer to is looked for
     // where manual pages are installed.
-    let is_fault = |line: &&str| !line.contains("missing date") && !line.contains("referenced manual not found");
+    let is_fault =
+        |line: &&str| !line.contains("missing date") && !line.contains("referenced manual not found");
     let faults: Vec<&str> = said.lines().filter(is_fault).collect();
     assert!(faults.is_empty(), "{} faults: {:#?}", faults.len(), &faults[..faults.len().min(20)]);
 }

@@ -119,6 +119,8 @@ fn what_the_destination_has_of_its_own_is_never_destroyed_unasked() {
         assert!(said.contains("have no snapshot in common"), "{said}");
     }
     assert_eq!(snapshots(&session, "back/a"), ["@one"]);
+    refused(&session, &["tank/a", "back/a"]);
+    assert_eq!(snapshots(&session, "tank/a"), ["@one"], "what could not be sent was not kept");
     session.print(&["zfs", "rename", "back/a", "back/old"]);
 
     replicate(&session, &["--no-snapshot", "tank/a", "back/a"]);

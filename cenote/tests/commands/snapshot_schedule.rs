@@ -30,7 +30,7 @@ fn texts(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
 }
 
-/// Snapshots that a schedule made in hours before this one.
+/// Snapshots that a schedule made, with names of another year. They are taken now, so that none is due.
 fn older(session: &Session, dataset: &str, hours: &[u32]) -> Vec<String> {
     let name = |hour: &u32| format!("{dataset}@autosnap_2020-01-01_{hour:02}:00:00_hourly");
     let names: Vec<String> = hours.iter().map(name).collect();
@@ -98,15 +98,14 @@ fn only_what_a_schedule_made_is_destroyed_and_nothing_that_is_held() {
     session.print(&["zfs", "clone", &made[2], "tank/clone"]);
     session.print(&["zfs", "set", "org.cenote:snapshots=hourly=2,names=sanoid", "tank/a"]);
     let would = json(&session, &["--run", "--dry-run", "tank/a"]);
-    assert_eq!(texts(&would["run"]["destroyed"]), [&*made[0], &*made[3]]);
+    assert_eq!(texts(&would["run"]["destroyed"]), [&*made[0]]);
     assert_eq!(texts(&would["run"]["in_use"]), [&*made[1], &*made[2]]);
-    assert_eq!(texts(&would["run"]["taken"]).len(), 1);
     assert_eq!(snapshots(&session).len(), 8, "a dry run does nothing");
     let done = json(&session, &["--run", "tank/a"]);
-    assert_eq!(texts(&done["run"]["destroyed"]), [&*made[0], &*made[3]]);
+    assert_eq!(texts(&done["run"]["destroyed"]), [&*made[0]]);
     let left = snapshots(&session);
     assert_eq!(left.len(), 7, "{left:?}");
-    for name in [&made[1], &made[2], &made[4]] {
+    for name in &made[1..] {
         assert!(left.contains(name), "{name}: {left:?}");
     }
     let log = session.print(&["zpool", "history", "tank"]);

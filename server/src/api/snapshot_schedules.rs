@@ -67,7 +67,10 @@ impl SnapshotKind {
         };
         if let Some(rest) = short.strip_prefix("autosnap_") {
             let (date, word) = rest.rsplit_once('_')?;
-            return Self::from_word(word).filter(|_| is_like(date, "0000-00-00_00:00:00"));
+            return Self::ALL
+                .into_iter()
+                .find(|kind| SnapshotNames::Sanoid.word_of(*kind) == word)
+                .filter(|_| is_like(date, "0000-00-00_00:00:00"));
         }
         let (word, date) = short.strip_prefix("zfs-auto-snap_")?.split_once('-')?;
         Self::from_word(word).filter(|_| is_like(date, "0000-00-00-0000"))
@@ -94,6 +97,14 @@ impl SnapshotNames {
         match self {
             Self::Sanoid => "sanoid",
             Self::ZfsAutoSnapshot => "zfs-auto-snapshot",
+        }
+    }
+
+    /// The word of a kind in these names: one of them is another one in sanoid's.
+    pub const fn word_of(self, kind: SnapshotKind) -> &'static str {
+        match (self, kind) {
+            (Self::Sanoid, SnapshotKind::Frequent) => "frequently",
+            _ => kind.word(),
         }
     }
 

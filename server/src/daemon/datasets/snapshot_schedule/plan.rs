@@ -68,7 +68,7 @@ pub(super) fn quarter(moment: u64) -> u64 {
 pub(super) fn name(names: SnapshotNames, kind: SnapshotKind, moment: u64, offset: i64) -> Option<String> {
     let at = Civil::at(i64::try_from(moment).ok()?.checked_add(offset)?)?;
     let date = format!("{:04}-{:02}-{:02}", at.year, at.month, at.day);
-    let (hour, minute, second, word) = (at.hour, at.minute, at.second, kind.word());
+    let (hour, minute, second, word) = (at.hour, at.minute, at.second, names.word_of(kind));
     Some(match names {
         SnapshotNames::Sanoid => format!("autosnap_{date}_{hour:02}:{minute:02}:{second:02}_{word}"),
         SnapshotNames::ZfsAutoSnapshot => format!("zfs-auto-snap_{word}-{date}-{hour:02}{minute:02}"),

@@ -136,6 +136,7 @@ mod tests {
         let of = |names, kind| name(names, kind, NOW.unsigned_abs(), 3600).unwrap();
         assert_eq!(of(SnapshotNames::Sanoid, Hourly), "autosnap_2026-11-30_10:10:11_hourly");
         assert_eq!(of(SnapshotNames::ZfsAutoSnapshot, Frequent), "zfs-auto-snap_frequent-2026-11-30-1010");
+        assert!(of(SnapshotNames::Sanoid, Frequent).ends_with("_frequently"));
         for names in SnapshotNames::ALL {
             for kind in SnapshotKind::ALL {
                 assert_eq!(SnapshotKind::of_name(&of(names, kind)), Some(kind));

@@ -108,8 +108,8 @@ fn run(arguments: &[OsString]) -> ExitCode {
         },
     };
     if !matches!(command, cli::Command::Serve(_) | cli::Command::Up(_) | cli::Command::Replicate(_)) {
-        // A reader that goes away (`| head`) ends the program quietly. Servers must outlive theirs, and so must
-        // what moves a stream, to say why its receiver went away.
+        // A reader that goes away (`| head`) ends the program quietly. Servers must outlive theirs, and so
+        // must what moves a stream, to say why its receiver went away.
         #[allow(unsafe_code, reason = "`signal`")]
         // SAFETY: no other thread runs yet, and the default action needs no handler.
         unsafe {

@@ -1,9 +1,9 @@
 //! `cenote man DIR`: the manual pages, written from what the program itself is made of.
 //!
-//! Section 8 has a page for each command, from the definition of the command line, so that a page and `--help`
-//! never differ. Section 7 has the tables: properties of datasets and of pools, and tunables ([`tables`]).
-//! Pages of `zpool` and `zfs` are called `cenote-zpool-list` and so on, because OpenZFS's own may be installed
-//! beside them.
+//! Section 8 has a page for each command, from the definition of the command line, so that a page and
+//! `--help` never differ. Section 7 has the tables: properties of datasets and of pools, and tunables
+//! ([`tables`]). Pages of `zpool` and `zfs` are called `cenote-zpool-list` and so on, because OpenZFS's own
+//! may be installed beside them.
 
 mod tables;
 

@@ -6,8 +6,8 @@
 //! 3. It looks for the newest snapshot or bookmark that both sides have, by guid, and sends what came after
 //!    that; all where the destination is not there. Where nothing is in common it refuses.
 //! 4. It holds the newest common snapshot on both sides, and releases the one before.
-//! 5. It marks what it delivered, and destroys what is beyond `--keep`: here of the snapshots that it took for
-//!    this destination, there of those that it delivered.
+//! 5. It marks what it delivered, and destroys what is beyond `--keep`: here of the snapshots that it took
+//!    for this destination, there of those that it delivered.
 //!
 //! It never destroys at the destination what it did not bring there, unless `--force` says so. A dataset that
 //! fails does not keep the others from being sent; the exit code says that something failed.
@@ -40,8 +40,8 @@ const MAX_TAG_BYTES: usize = 255;
 
 const ABOUT: &str = "\
 The destination is created where it is not there, with readonly=on and not mounted. HOST is reached by ssh \
-(--rsh), and needs a 'zfs' there (--remote-zfs), of this program or of OpenZFS. A receive that broke off goes \
-on with the next run. --keep 7 keeps the newest 7 snapshots of each series that replication took or brought, \
+(--rsh), and needs a 'zfs' there (--remote-zfs), of this program or of OpenZFS. A receive that broke off \
+goes on with the next run. --keep 7 keeps the newest 7 snapshots of each series that replication took or brought, \
 --keep replicate=3,hourly=48,daily=30 says it for each series; without it nothing is destroyed.\n\n\
 Exit codes: 0 all was done, 1 something was not, 2 the command line makes no sense.";
 
@@ -362,8 +362,8 @@ impl Replication {
                 let why = output::in_words(&error);
                 outcome.state = "failed";
                 outcome.error = Some(format!(
-                    "cannot resume: {why}\nwhere the snapshot is gone, give up what was received: 'zfs receive \
-                     -A {destination}'"
+                    "cannot resume: {why}\nwhere the snapshot is gone, give up what was received: 'zfs \
+                     receive -A {destination}'"
                 ));
             }
         }
@@ -424,8 +424,8 @@ impl Replication {
         let there = self.there.named(destination);
         match refusal {
             Refusal::NothingInCommon { has_snapshots: true } => anyhow!(
-                "'{dataset}' and '{there}' have no snapshot in common: nothing can be sent into it. Rename or \
-                 destroy '{there}', or replicate to another name"
+                "'{dataset}' and '{there}' have no snapshot in common: nothing can be sent into it. Rename \
+                 or destroy '{there}', or replicate to another name"
             ),
             Refusal::NothingInCommon { has_snapshots: false } => anyhow!(
                 "'{there}' is there and has no snapshot: what is in it would be replaced. Replicate to \

@@ -64,9 +64,9 @@ fn settable(attr: Attr) -> &'static str {
 }
 
 fn datasets() -> String {
-    let about = "Properties of filesystems, volumes, snapshots and bookmarks. 'zfs get' shows them, 'zfs set' \
-                 sets them, 'zfs inherit' takes a value away. Names, numbers and meanings are those of OpenZFS. \
-                 A name with a colon is a property of the user.";
+    let about = "Properties of filesystems, volumes, snapshots and bookmarks. 'zfs get' shows them, 'zfs \
+                 set' sets them, 'zfs inherit' takes a value away. Names, numbers and meanings are those of \
+                 OpenZFS. A name with a colon is a property of the user.";
     let mut text = head("cenote-properties", "properties of datasets", about);
     let kinds = [
         (Types::FILESYSTEM, "filesystems"),

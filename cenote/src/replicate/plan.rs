@@ -1,4 +1,4 @@
-//! The rules of replication, without a pool: what a dataset is sent from, what stands in the way, what may go.
+//! The rules of replication, without a pool: what a dataset is sent from, what is in the way, what may go.
 //!
 //! Snapshots are the same where their guids are: names may differ. Those of a dataset are in order of the
 //! transaction group in which they were made, of bookmarks that of their snapshot.

@@ -16,8 +16,8 @@ pub const STOPPING: &str = "STOPPING=1";
 /// It lives.
 const WATCHDOG: &str = "WATCHDOG=1";
 
-/// Says again and again that the daemon lives, twice as often as the service manager wants to hear it. Where it
-/// does not want to, this returns at once. A runtime whose threads hang says nothing.
+/// Says again and again that the daemon lives, twice as often as the service manager wants to hear it. Where
+/// it does not want to, this returns at once. A runtime whose threads hang says nothing.
 pub async fn keep_alive() {
     let Some(patience) = patience(std::env::var("WATCHDOG_USEC").ok(), std::env::var("WATCHDOG_PID").ok())
     else {

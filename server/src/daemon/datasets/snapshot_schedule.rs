@@ -14,8 +14,8 @@
 //! done before. All runs of a daemon take turns, and a pool is open in one daemon at a time. So neither two
 //! commands nor a restart take two snapshots for one slot.
 //!
-//! The agents begin a run once in each quarter of an hour, and soon after the start of the daemon or the import
-//! of a pool. It has a thread of its own, because a snapshot waits for a commit.
+//! The agents begin a run once in each quarter of an hour, and soon after the start of the daemon or the
+//! import of a pool. It has a thread of its own, because a snapshot waits for a commit.
 
 mod plan;
 
@@ -32,8 +32,8 @@ use crate::daemon::host::utc_offset;
 use crate::daemon::names::pool_of;
 use crate::daemon::{Daemon, OpenPool};
 
-/// What the daemon remembers of the schedules: the quarter of an hour in which each open pool was run last, by
-/// the number of its import. The run that goes on has it locked.
+/// What the daemon remembers of the schedules: the quarter of an hour in which each open pool was run last,
+/// by the number of its import. The run that goes on has it locked.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Turn {
     done: HashMap<u64, u64>,

@@ -1,9 +1,9 @@
 //! The rules of snapshots by schedule, without a pool: slots of time, names, what is due, what may go.
 //!
 //! # Slots
-//! Each kind divides time into slots on the clock of the machine: quarters of an hour, hours, days, weeks from
-//! Monday, months, years. A kind is due as long as no snapshot with a name of that kind was taken in the slot
-//! of now, by whichever program. So two runs in one slot take one snapshot, and so do two programs.
+//! Each kind divides time into slots on the clock of the machine: quarters of an hour, hours, days, weeks
+//! from Monday, months, years. A kind is due as long as no snapshot with a name of that kind was taken in the
+//! slot of now, by whichever program. So two runs in one slot take one snapshot, and so do two programs.
 //!
 //! # What may go
 //! Only a snapshot that says by a local user property that a schedule made it, with a name of its kind. The

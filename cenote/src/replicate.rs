@@ -41,8 +41,8 @@ const MAX_TAG_BYTES: usize = 255;
 const ABOUT: &str = "\
 The destination is created where it is not there, with readonly=on and not mounted. HOST is reached by ssh \
 (--rsh), and needs a 'zfs' there (--remote-zfs), of this program or of OpenZFS. A receive that broke off \
-goes on with the next run. --keep 7 keeps the newest 7 snapshots of each series that replication took or brought, \
---keep replicate=3,hourly=48,daily=30 says it for each series; without it nothing is destroyed.\n\n\
+goes on with the next run. --keep 7 keeps the newest 7 snapshots of each series that replication took or \
+brought, --keep replicate=3,hourly=48,daily=30 says it for each series; without it nothing is destroyed.\n\n\
 Exit codes: 0 all was done, 1 something was not, 2 the command line makes no sense.";
 
 /// Arguments of `cenote replicate`.

@@ -207,8 +207,8 @@ fn another_machine_gets_them_and_what_broke_off_is_resumed() {
     let (script, broken) = (there.directory().join("zfs"), there.directory().join("broken"));
     let program = env!("CARGO_BIN_EXE_cenote");
     let text = format!(
-        "#!/bin/sh\nif [ \"$1\" = receive ] && [ -e '{0}' ]; then\n  head -c 3000000 | '{program}' zfs \"$@\"\n\
-         else\n  exec '{program}' zfs \"$@\"\nfi\n",
+        "#!/bin/sh\nif [ \"$1\" = receive ] && [ -e '{0}' ]; then\n\
+         head -c 3000000 | '{program}' zfs \"$@\"\nelse\n  exec '{program}' zfs \"$@\"\nfi\n",
         broken.display()
     );
     fs::write(&script, text).unwrap();

@@ -17,9 +17,10 @@ use crate::{client, command_line};
 const ABOUT: &str = "\
 The schedule is the user property org.cenote:snapshots, such as hourly=24,daily=30,recursive. The daemon \
 runs it in each quarter of an hour, takes one snapshot in each hour, day and so on, and destroys those \
-beyond the number that is kept. It destroys only what a schedule made (by the local property org.cenote:snapshot-kind \
-of the snapshot), nothing that is held or has clones, and nothing of a kind that the schedule does not name. \
-com.sun:auto-snapshot=false keeps a dataset out, com.sun:auto-snapshot:hourly=false out of one kind.";
+beyond the number that is kept. It destroys only what a schedule made (by the local property \
+org.cenote:snapshot-kind of the snapshot), nothing that is held or has clones, and nothing of a kind that \
+the schedule does not name. com.sun:auto-snapshot=false keeps a dataset out, \
+com.sun:auto-snapshot:hourly=false out of one kind.";
 
 /// Arguments of `cenote snapshot-schedule`.
 #[derive(Debug, clap::Args)]

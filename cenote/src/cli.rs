@@ -15,15 +15,19 @@ use crate::completion;
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
 use crate::counters;
 use crate::dedup_files;
+use crate::doctor;
 use crate::hooks::Hooks;
 use crate::inject;
 use crate::lab::Lab;
+use crate::man;
 use crate::mount_helper;
 use crate::output;
+use crate::replicate;
 use crate::reshape;
 use crate::scrub_schedule;
 use crate::serving::ServeArguments;
 use crate::share;
+use crate::snapshot_schedule;
 use crate::top;
 use crate::tunable::Tunables;
 use crate::unmount_helper;
@@ -130,6 +134,12 @@ pub enum Command {
     Audit(audit::Arguments),
     /// Have the daemon scrub pools by itself
     ScrubSchedule(scrub_schedule::Arguments),
+    /// Have the daemon take and destroy snapshots by itself: so many hourly, daily, weekly …
+    SnapshotSchedule(snapshot_schedule::Arguments),
+    /// Bring snapshots to another pool, here or on another machine: only what changed since the last time
+    Replicate(Box<replicate::Arguments>),
+    /// Say what this machine lacks, what that costs, and what to do (no root, no daemon)
+    Doctor(doctor::Arguments),
     /// Say which protocols serve a volume, and to whom
     Share(share::Share),
     /// Show which protocols serve volumes, to whom, and where
@@ -146,6 +156,9 @@ pub enum Command {
     Api(api::Arguments),
     /// Print the completion script of a shell, to be sourced: it completes zpool, zfs and zdb too
     Completion(completion::ScriptArguments),
+    /// Write the manual pages into man7 and man8 below a directory
+    #[command(hide = true)]
+    Man(man::Arguments),
     /// What the completion scripts ask
     #[command(hide = true)]
     Complete(completion::Arguments),
@@ -180,11 +193,15 @@ impl Command {
             Self::Tunable(command) => command.run(),
             Self::WhatIf(arguments) => arguments.run(),
             Self::ScrubSchedule(arguments) => arguments.run(),
+            Self::SnapshotSchedule(arguments) => arguments.run(),
+            Self::Replicate(arguments) => arguments.run(),
+            Self::Doctor(arguments) => arguments.run(),
             Self::Share(arguments) => arguments.run(),
             Self::Shares(arguments) => arguments.run(),
             Self::Lab(command) => command.run(),
             Self::Api(arguments) => arguments.run(),
             Self::Completion(arguments) => output::print(arguments.script()),
+            Self::Man(arguments) => arguments.run(Cli::command()),
             Self::Complete(arguments) => output::print(&arguments.candidates(Cli::command(), applet)),
         }
     }

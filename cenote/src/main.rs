@@ -17,6 +17,7 @@ mod copy;
 mod counters;
 mod dead_mounts;
 mod dedup_files;
+mod doctor;
 #[cfg(test)]
 mod documented;
 mod exported;
@@ -24,6 +25,7 @@ mod feed;
 mod hooks;
 mod inject;
 mod lab;
+mod man;
 mod mount_helper;
 mod not_yet;
 mod output;
@@ -31,11 +33,13 @@ mod parameters;
 mod progress;
 mod prompt;
 mod property_list;
+mod replicate;
 mod reshape;
 mod scrub_schedule;
 mod serve;
 mod serving;
 mod share;
+mod snapshot_schedule;
 mod table;
 mod top;
 mod tunable;
@@ -103,8 +107,9 @@ fn run(arguments: &[OsString]) -> ExitCode {
             }
         },
     };
-    if !matches!(command, cli::Command::Serve(_) | cli::Command::Up(_)) {
-        // A reader that goes away (`| head`) ends the program quietly. Servers must outlive theirs.
+    if !matches!(command, cli::Command::Serve(_) | cli::Command::Up(_) | cli::Command::Replicate(_)) {
+        // A reader that goes away (`| head`) ends the program quietly. Servers must outlive theirs, and so
+        // must what moves a stream, to say why its receiver went away.
         #[allow(unsafe_code, reason = "`signal`")]
         // SAFETY: no other thread runs yet, and the default action needs no handler.
         unsafe {

@@ -208,6 +208,8 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     daemon.start_sizing().context("cannot start the thread that sizes the ARC")?;
     daemon.start_agents().context("cannot start the thread that acts on events")?;
     let served = runtime.block_on(async {
+        // As long as the runtime lives.
+        tokio::spawn(notify::keep_alive());
         // Clients may come from here on.
         let importing = daemon.expect_imports();
         let sockets = Sockets::bind(&socket, &arguments.tcp).await?;

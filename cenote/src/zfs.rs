@@ -158,7 +158,7 @@ fn change<A: server::api::Action>(action: &A, absent: impl FnOnce() -> String) -
 }
 
 /// What is said of a dataset that is not there.
-fn absent(name: &str) -> String {
+pub fn absent(name: &str) -> String {
     format!("cannot open '{name}': dataset does not exist")
 }
 

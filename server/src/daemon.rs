@@ -10,6 +10,7 @@
 //! | lock | guards | held |
 //! |---|---|---|
 //! | `Daemon::pools` | which pools are open | to look up, insert or remove; never across an `.await` |
+//! | `Daemon::snapshot_turn` | runs of the snapshot schedules, one after the other | across `.await`, by those only |
 //! | `OpenPool::changes` | mounting, unmounting, keys, changes of datasets and closing of one pool, one after the other; shared by requests that only add datasets or snapshots, until they are served | across `.await`, by those only |
 //! | `OpenPool::mounts`, `OpenPool::connections` | the lists | to look up or change; never across an `.await` |
 //!
@@ -131,6 +132,8 @@ pub struct Daemon {
     /// The events of all pools.
     events: RwLock<Arc<Events>>,
     keeping_events: Mutex<()>,
+    /// Had by the run of the snapshot schedules that goes on.
+    snapshot_turn: tokio::sync::Mutex<datasets::Turn>,
     /// Clients of the feed of changes.
     feed_clients: feed::Clients,
     /// What runs on them.
@@ -191,6 +194,7 @@ impl Daemon {
             before_requests: None,
             events: RwLock::default(),
             keeping_events: Mutex::default(),
+            snapshot_turn: tokio::sync::Mutex::default(),
             feed_clients: feed::Clients::default(),
             hooks: Hooks::default(),
             shards: OnceLock::new(),

@@ -6,11 +6,36 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 /// It can be asked.
 pub const READY: &str = "READY=1";
 /// It is about to end.
 pub const STOPPING: &str = "STOPPING=1";
+
+/// It lives.
+const WATCHDOG: &str = "WATCHDOG=1";
+
+/// Says again and again that the daemon lives, twice as often as the service manager wants to hear it. Where
+/// it does not want to, this returns at once. A runtime whose threads hang says nothing.
+pub async fn keep_alive() {
+    let Some(patience) = patience(std::env::var("WATCHDOG_USEC").ok(), std::env::var("WATCHDOG_PID").ok())
+    else {
+        return;
+    };
+    loop {
+        tell(WATCHDOG);
+        tokio::time::sleep(patience / 2).await;
+    }
+}
+
+/// How long the service manager waits for a sign of life of this process.
+fn patience(micros: Option<String>, pid: Option<String>) -> Option<Duration> {
+    if pid.is_some_and(|pid| pid != std::process::id().to_string()) {
+        return None;
+    }
+    micros?.parse().ok().filter(|micros| *micros > 0).map(Duration::from_micros)
+}
 
 /// Notifies the service manager that started the daemon, if there is one.
 pub fn tell(state: &str) {
@@ -34,6 +59,16 @@ fn tell_at(at: &OsStr, state: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sign_of_life_is_wanted_as_often_as_the_variable_says() {
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(patience(text("2000000"), None), Some(Duration::from_secs(2)));
+        assert_eq!(patience(text("2000000"), text("1")), None, "another process is meant");
+        let own = Some(std::process::id().to_string());
+        assert_eq!(patience(text("500"), own), Some(Duration::from_micros(500)));
+        assert_eq!([None, text("0"), text("x")].map(|micros| patience(micros, None)), [None; 3]);
+    }
 
     #[test]
     fn who_listens_is_told_at_a_path_and_at_an_abstract_name() {

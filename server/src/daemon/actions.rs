@@ -171,7 +171,7 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 89] = [
+pub static ACTIONS: [Known; 91] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),
@@ -203,6 +203,8 @@ pub static ACTIONS: [Known; 89] = [
     now!(ClearEvents: clear_events),
     later!(GetScrubSchedules: scrub_schedules),
     later!(SetScrubSchedule: set_scrub_schedule),
+    later!(GetSnapshotSchedules: snapshot_schedules),
+    later!(RunSnapshotSchedules: run_snapshot_schedules),
     later!(ListShares: list_shares),
     later!(InjectFault: inject_fault),
     now!(ListInjections: list_injections),

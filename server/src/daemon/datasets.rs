@@ -10,6 +10,7 @@
 //! | `create` | filesystems, volumes, clones, and those above them |
 //! | `destroy` | datasets with all their dependents |
 //! | `snapshots` | taking, destroying and holding snapshots; rollback; bookmarks |
+//! | `snapshot_schedule` | snapshots that are taken and destroyed by schedule |
 //! | `rollback_mount` | the mount of a filesystem that is rolled back |
 //! | `rename` | names, and promotion |
 //! | `properties` | setting and inheriting |
@@ -30,6 +31,7 @@ pub(super) mod listing;
 mod properties;
 mod rename;
 mod rollback_mount;
+mod snapshot_schedule;
 mod snapshots;
 mod userspace;
 
@@ -44,6 +46,7 @@ use super::{Daemon, OpenPool, names, sync_tasks};
 use crate::api::{ApiError, DatasetKind};
 
 pub(super) use keys::key_of_new;
+pub(super) use snapshot_schedule::Turn;
 pub(super) use userspace::{set_quotas_at_once, take_quotas};
 
 impl Daemon {

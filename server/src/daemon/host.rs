@@ -1,6 +1,6 @@
 //! This host, as pools know it.
 
-#![allow(unsafe_code, reason = "`gethostid`")]
+#![allow(unsafe_code, reason = "`gethostid`, and the C library's local time")]
 
 /// This host's id, as OpenZFS's tools determine it.
 pub(in crate::daemon) fn host_id() -> u64 {
@@ -22,4 +22,14 @@ pub(in crate::daemon) fn host_id() -> u64 {
 pub(in crate::daemon) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
+}
+
+/// Seconds to add to UTC at this moment for the clock of this host.
+pub(in crate::daemon) fn utc_offset(seconds: i64) -> i32 {
+    // SAFETY: an all-zero `tm` is a valid value; localtime_r only writes to it.
+    let mut tm: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are valid for the call, and nothing here changes the environment that names the
+    // time zone.
+    let filled = unsafe { libc::localtime_r(&seconds, &mut tm) };
+    if filled.is_null() { 0 } else { i32::try_from(tm.tm_gmtoff).unwrap_or(0) }
 }

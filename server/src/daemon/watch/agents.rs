@@ -10,7 +10,7 @@
 //! | none; every few seconds | hot spares are looked at, and devices whose work is done are detached |
 //! | none; every few seconds | devices that were gone and are back are taken online, and their spares go back; with `autoreplace=on` empty devices replace those that are gone |
 //! | none; every few seconds | requests of volumes' clients that take long are reported |
-//! | none; every minute | scrubs that are due by schedule begin |
+//! | none; every minute, and soon after the start | scrubs that are due by schedule begin, and so do snapshots |
 //! | none; any change | what follows the feed is brought in line ([`super::following`]), unless an action does so |
 //!
 //! A leaf is acted on once for each time that it leaves `ONLINE`, and again when more spares are free. What
@@ -36,8 +36,8 @@ use crate::daemon::{Daemon, OpenPool};
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// How often it looks for devices that are back.
 const LOOK_FOR_DEVICES: Duration = Duration::from_secs(5);
-/// How often it looks for scrubs that are due.
-const LOOK_FOR_SCRUBS: Duration = Duration::from_secs(60);
+/// How often it looks for scrubs and snapshots that are due.
+const LOOK_FOR_DUE: Duration = Duration::from_secs(60);
 /// How often events are written down.
 const KEEP_EVENTS: Duration = Duration::from_secs(5);
 
@@ -53,7 +53,8 @@ struct Agents {
     /// A pool was being changed when it was to be brought in line.
     is_behind: bool,
     looked: Instant,
-    looked_for_scrubs: Instant,
+    /// When it looked for what is due by schedule; none before the first time.
+    looked_for_due: Option<Instant>,
     kept: Instant,
     has_new: bool,
 }
@@ -74,7 +75,7 @@ impl Daemon {
             acted_on: HashMap::new(),
             is_behind: false,
             looked: now,
-            looked_for_scrubs: now,
+            looked_for_due: None,
             kept: now,
             has_new: false,
         };
@@ -133,9 +134,10 @@ impl Agents {
             look_at_spares(&daemon);
             take_back(&daemon);
             replace_absent(&daemon);
-            if self.looked_for_scrubs.elapsed() >= LOOK_FOR_SCRUBS {
+            if self.looked_for_due.is_none_or(|looked| looked.elapsed() >= LOOK_FOR_DUE) {
                 device::block_on(daemon.begin_due_scrubs());
-                self.looked_for_scrubs = Instant::now();
+                daemon.run_due_snapshot_schedules();
+                self.looked_for_due = Some(Instant::now());
             }
             daemon.open_pools().iter().for_each(|open| self.help(open));
             self.looked = Instant::now();

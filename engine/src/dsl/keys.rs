@@ -20,9 +20,7 @@ use ondisk::crypto_key::{DslCryptoKey, key};
 use ondisk::{ObjectId, ObjsetId};
 
 pub(crate) use user::check_iterations;
-pub use user::{
-    DEFAULT_PBKDF2_ITERATIONS, MAX_PBKDF2_ITERATIONS, MIN_PBKDF2_ITERATIONS, UserKey, asked, check_new,
-};
+pub use user::{UserKey, asked};
 
 use super::{Dataset, Dir, Dsl, ValueExt};
 use crate::error::{Error, Result};

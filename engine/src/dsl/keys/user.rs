@@ -24,11 +24,11 @@ use crate::error::{Error, Result};
 use crate::properties::{Prop, Value, typed};
 
 /// The fewest rounds of PBKDF2 of a new key.
-pub const MIN_PBKDF2_ITERATIONS: u64 = 100_000;
+const MIN_PBKDF2_ITERATIONS: u64 = 100_000;
 /// The rounds of PBKDF2 of a new key whose owner says nothing of them.
-pub const DEFAULT_PBKDF2_ITERATIONS: u64 = 350_000;
+const DEFAULT_PBKDF2_ITERATIONS: u64 = 350_000;
 /// The most rounds of PBKDF2 that are done: some tens of seconds.
-pub const MAX_PBKDF2_ITERATIONS: u64 = 100_000_000;
+const MAX_PBKDF2_ITERATIONS: u64 = 100_000_000;
 /// Bytes of a new passphrase.
 const PASSPHRASE_BYTES: std::ops::RangeInclusive<usize> = 8..=512;
 /// The longest passphrase that is tried.
@@ -77,18 +77,13 @@ impl UserKey {
         let wrapping = Arc::new(derive(format, material, salt, rounds)?);
         Ok(UserKey { wrapping, format, salt, iterations: rounds })
     }
-
-    /// The format that was given.
-    pub fn format(&self) -> KeyFormat {
-        self.format
-    }
 }
 
 /// Checks what can be said of a new key without making it.
 ///
 /// # Errors
 /// As of [`UserKey::new`].
-pub fn check_new(format: KeyFormat, material: &[u8], iterations: Option<u64>) -> Result<()> {
+fn check_new(format: KeyFormat, material: &[u8], iterations: Option<u64>) -> Result<()> {
     check_form(format, material)?;
     let refuse = |why: String| Err(Error::Invalid(why));
     match (format, iterations) {

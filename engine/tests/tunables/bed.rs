@@ -20,7 +20,7 @@ use engine::zvol::LiveZvol;
 use ondisk::Txg;
 use ondisk::vdev_config::PoolState;
 
-use crate::support::{Disks, crashed, full, new_pool, objset_of, surroundings};
+use crate::support::{Disks, full, new_pool, objset_of, surroundings};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -137,11 +137,6 @@ impl Bed {
     /// The pool after an export and an import, with nothing in memory.
     pub fn again(self) -> Self {
         Self::opened(self.close())
-    }
-
-    /// The pool as a crash now would leave it, on devices of its own.
-    pub fn after_crash(&self) -> Self {
-        Self::opened(crashed(&self.disks))
     }
 
     fn opened(disks: Disks) -> Self {

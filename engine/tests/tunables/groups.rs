@@ -6,11 +6,10 @@ use device::block_on;
 use engine::pool::live::{Layout, LivePool};
 use engine::tunables;
 use engine::vdev::Class;
-use ondisk::features::Feature;
 use testkit::tree::Change;
 
 use crate::bed::{Bed, MIB, Turn};
-use crate::support::{Disks, make_change, new_pool, objset_of};
+use crate::support::{Disks, make_change, new_pool};
 
 #[test]
 fn a_group_is_committed_after_its_time() {
@@ -106,35 +105,6 @@ fn a_group_frees_so_many_blocks() {
     turn.set(&tunables::ZFS_ASYNC_BLOCK_MAX_BLOCKS, 150);
     let small = groups_to_free();
     assert!(small >= usual + 10, "{usual} {small}");
-}
-
-#[test]
-fn a_clone_keeps_its_livelist_while_it_shares_enough() {
-    let (turn, bed) = (Turn::take(), Bed::new());
-    let livelists = || bed.pool.feature_count(Feature::Livelist).unwrap();
-    bed.write(0, MIB);
-    bed.commit();
-    let changes = [
-        Change::Snapshot { of: "vol".into(), to: "vol@s".into() },
-        Change::Clone { from: "vol@s".into(), to: "clone".into() },
-    ];
-    changes.iter().for_each(|change| block_on(make_change(&bed.pool, change)).unwrap());
-    let clone = block_on(async {
-        let clone = objset_of(&bed.pool, "clone").await.unwrap();
-        bed.pool.volume(clone).await.unwrap()
-    });
-    let write_half = |at| {
-        block_on(clone.write_at(at, &vec![at as u8 | 7; MIB as usize / 2], false)).unwrap();
-        bed.commit();
-    };
-    turn.set(&tunables::ZFS_LIVELIST_MIN_PERCENT_SHARED, 25);
-    write_half(0);
-    assert_eq!(livelists(), 1, "half of it is shared");
-    turn.set(&tunables::ZFS_LIVELIST_MIN_PERCENT_SHARED, 75);
-    write_half(8192);
-    assert_eq!(livelists(), 0);
-    drop(clone);
-    bed.end();
 }
 
 #[test]

@@ -20,9 +20,10 @@ mod support;
 use engine::tunables;
 
 /// The files with tests of effects, from the workspace's root.
-const TESTS: [&str; 16] = [
+const TESTS: [&str; 17] = [
     "cenote/tests/commands/delegation.rs",
     "engine/src/dsl/edit/freeing.rs",
+    "engine/src/dsl/edit/livelist.rs",
     "engine/src/tables/ddt/filter.rs",
     "engine/src/tables/ddt/log.rs",
     "engine/src/vdev/indirect.rs",

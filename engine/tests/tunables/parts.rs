@@ -35,14 +35,10 @@ fn content(length: u64) -> Vec<u8> {
 
 /// A file of [`FILE_BYTES`], which is committed.
 fn large_file(bed: &Bed, zpl: &LiveZpl) -> ObjectId {
-    file_of(bed, zpl, FILE_BYTES)
-}
-
-fn file_of(bed: &Bed, zpl: &LiveZpl, length: u64) -> ObjectId {
     zpl.set_record_size(BLOCK as u32);
     let root = zpl.zpl().root();
     let file = block_on(zpl.create(root, b"large", &FILE)).unwrap();
-    let bytes = content(length);
+    let bytes = content(FILE_BYTES);
     for (piece, at) in bytes.chunks(MIB as usize).zip((0..).step_by(MIB as usize)) {
         let options = WriteOptions::default();
         let write = || zpl.write(file, at, piece, &options);
@@ -151,52 +147,6 @@ fn what_is_cut_off_or_made_a_hole_is_freed_in_parts() {
     wait_until_free(&bed, before + 8 * MIB);
     drop(zpl);
     bed.judged();
-}
-
-#[test]
-fn what_a_replayed_record_cuts_off_or_makes_a_hole_is_freed_in_parts() {
-    const LENGTH: u64 = 2 * FILE_BYTES;
-    let turn = Turn::take();
-    for is_hole in [true, false] {
-        let bed = Bed::new();
-        let zpl = filesystem(&bed.pool);
-        let before = allocated(&bed.pool);
-        let file = file_of(&bed, &zpl, LENGTH);
-        // A log begins with a group.
-        block_on(zpl.truncate(file, LENGTH)).unwrap();
-        block_on(zpl.fsync(file)).unwrap();
-        bed.commit();
-        let mut expected = content(LENGTH);
-        let (from, until) = (1000, LENGTH - 3000);
-        // So few blocks are no parts yet: only the log knows of the change.
-        let changed = match is_hole {
-            true => {
-                expected[from as usize..until as usize].fill(0);
-                block_on(zpl.punch(file, from, until - from))
-            }
-            false => {
-                expected.truncate(from as usize);
-                block_on(zpl.truncate(file, from))
-            }
-        };
-        changed.unwrap();
-        block_on(zpl.fsync(file)).unwrap();
-        turn.set(&tunables::ZFS_DELETE_BLOCKS, FEW);
-        let again = bed.after_crash();
-        let used = allocated(&again.pool);
-        assert!(used > before + LENGTH);
-        let mut opened = None;
-        let committed = groups(&again, || opened = Some(filesystem(&again.pool)));
-        assert!((14..=20).contains(&committed), "16 parts, each in a group of its own: {committed}");
-        let replayed = opened.unwrap();
-        assert_eq!(read(&replayed, file), expected);
-        wait_until_free(&again, used - LENGTH * 3 / 4);
-        drop(replayed);
-        again.judged();
-        tunables::ZFS_DELETE_BLOCKS.reset();
-        drop(zpl);
-        bed.end();
-    }
 }
 
 #[test]

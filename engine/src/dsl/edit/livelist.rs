@@ -273,5 +273,10 @@ mod tests {
         assert!(!is_useful(1000, 250));
         assert!(!is_useful(1000, 5000));
         assert!(is_useful(u64::MAX, 0));
+        // Lower than the default, so that no other test loses a livelist by it.
+        tunables::ZFS_LIVELIST_MIN_PERCENT_SHARED.set(10).unwrap();
+        let (useful, useless) = (is_useful(1000, 880), is_useful(1000, 900));
+        tunables::ZFS_LIVELIST_MIN_PERCENT_SHARED.reset();
+        assert!(useful && !useless);
     }
 }

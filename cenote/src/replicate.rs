@@ -592,10 +592,10 @@ fn move_hold(side: &Side, tag: &str, points: &mut [Point], target: &Point) -> Re
         words.extend(held.iter().map(String::as_str));
         for line in side.print(&words)?.lines() {
             let mut fields = line.split('\t');
-            if let (Some(name), Some(found)) = (fields.next(), fields.next()) {
-                if found == tag {
-                    with_tag.insert(name.to_owned());
-                }
+            if let (Some(name), Some(found)) = (fields.next(), fields.next())
+                && found == tag
+            {
+                with_tag.insert(name.to_owned());
             }
         }
     }

@@ -317,16 +317,16 @@ fn clock(is_in_sync: Option<bool>) -> Finding {
 
 fn propagation(machine: &Machine) -> Finding {
     let name = "mount propagation";
-    if let Some((_, pid)) = &machine.daemon {
-        if machine.is_same_link("/proc/self/ns/mnt", &format!("/proc/{pid}/ns/mnt")) == Some(false) {
-            return bad(
-                State::Lacks,
-                name,
-                "the daemon has a mount namespace of its own",
-                "what it mounts may not be seen here",
-                "no ProtectSystem=, PrivateTmp= and the like in its unit",
-            );
-        }
+    if let Some((_, pid)) = &machine.daemon
+        && machine.is_same_link("/proc/self/ns/mnt", &format!("/proc/{pid}/ns/mnt")) == Some(false)
+    {
+        return bad(
+            State::Lacks,
+            name,
+            "the daemon has a mount namespace of its own",
+            "what it mounts may not be seen here",
+            "no ProtectSystem=, PrivateTmp= and the like in its unit",
+        );
     }
     let mounts = machine.text("/proc/self/mountinfo").unwrap_or_default();
     let is_root = |line: &&str| line.split(' ').nth(4) == Some("/");

@@ -16,10 +16,8 @@ const STEP_BYTES: usize = 1 << 20;
 pub fn run((from, send): (&Side, &[&str]), (to, receive): (&Side, &[&str]), may_show: bool) -> Result<u64> {
     let is_shown = may_show && std::io::stderr().is_terminal();
     let mut progress = if is_shown { Progress::shown(None) } else { Progress::hidden() };
-    if is_shown {
-        if let Some(bytes) = estimate(from, send) {
-            progress.expect(bytes);
-        }
+    if is_shown && let Some(bytes) = estimate(from, send) {
+        progress.expect(bytes);
     }
     progress.name(send.last().copied().unwrap_or_default());
     let mut sender = from.start(send, Stdio::null(), Stdio::piped())?;

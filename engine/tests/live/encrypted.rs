@@ -22,8 +22,7 @@ use ondisk::zpl::FileType;
 use testkit::{GoldenPool, Rng};
 
 use crate::files::{FILE, Seen, change, see};
-use crate::support::{Disks, committing, surroundings};
-use crate::volumes::crashed;
+use crate::support::{Disks, committing, crashed, surroundings};
 
 const POOL: &str = "crypt";
 /// The encryption roots, and where their keys are.

@@ -2,15 +2,14 @@
 //! without, and are the same afterwards. Nothing of their contents is on the devices, and no initialization
 //! vector comes twice.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use device::block_on;
 use engine::Error;
 use engine::dsl::edit::{self, NewSnapshot};
 use engine::dsl::{Dsl, LiveDataset};
-use engine::env::{Env, Seeded};
+use engine::env::Seeded;
 use engine::pool::import::ImportOptions;
 use engine::pool::live::{LivePool, Surroundings};
 use engine::zpl::LiveZpl;
@@ -21,6 +20,7 @@ use ondisk::vdev_config::PoolState;
 use testkit::{GoldenPool, Rng};
 
 use crate::files::{FILE, Seen, change, see};
+use crate::ivs::Ivs;
 use crate::support::{Disks, committing, surroundings};
 use crate::volumes::crashed;
 
@@ -32,46 +32,26 @@ const VOLUME: &str = "crypt/vol";
 /// In everything that is written here.
 const PLANTED: &[u8] = b"only the owner of the key may ever read this";
 
-/// An environment that knows all initialization vectors.
-#[derive(Debug)]
-struct Counting {
-    seeded: Seeded,
-    seen: Arc<Mutex<HashSet<(u64, [u8; 8], [u8; 12])>>>,
-}
-
-impl Env for Counting {
-    fn now(&self) -> Duration {
-        self.seeded.now()
-    }
-
-    fn random(&self) -> u64 {
-        self.seeded.random()
-    }
-
-    fn note_iv(&self, key: u64, salt: [u8; 8], iv: [u8; 12]) {
-        assert!(self.seen.lock().unwrap().insert((key, salt, iv)), "an IV comes twice");
-    }
-}
-
 /// Copies of a golden pool, one after the other.
 struct Bed {
     golden: GoldenPool,
-    seen: Arc<Mutex<HashSet<(u64, [u8; 8], [u8; 12])>>>,
+    ivs: Ivs,
 }
 
 impl Bed {
     fn new() -> Option<Self> {
-        Some(Self { golden: testkit::golden::pool(POOL)?, seen: Arc::default() })
+        Some(Self { golden: testkit::golden::pool(POOL)?, ivs: Ivs::default() })
     }
 
     async fn import(&self, disks: &Disks, seed: u64) -> Arc<LivePool> {
         let found = disks.found(POOL).await;
-        let env = Arc::new(Counting { seeded: Seeded::new(seed), seen: Arc::clone(&self.seen) });
+        let env = self.ivs.env(seed);
         let options = ImportOptions { force: true, ..Default::default() };
         LivePool::import(&found, &options, Surroundings { env, ..surroundings(seed) }).await.unwrap()
     }
 
     async fn load_keys(&self, pool: &Arc<LivePool>) {
+        self.ivs.count().unwrap();
         load_keys(&self.golden, pool).await;
     }
 }

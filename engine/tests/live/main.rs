@@ -36,6 +36,7 @@ mod grow;
 mod history;
 mod idle;
 mod inject;
+mod ivs;
 mod keys;
 mod l2arc;
 mod log;

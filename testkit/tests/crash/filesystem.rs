@@ -30,7 +30,8 @@ use testkit::crash::{Disk, Player, Recorder};
 
 use super::history::{all, turns};
 use super::judge::{self, Care};
-use super::keys::{self, Ivs};
+use super::ivs::Ivs;
+use super::keys;
 use super::logs::Moves;
 use super::pools::{self, Created, KINDS};
 use super::support::{POOL, committing};

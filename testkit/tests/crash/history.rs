@@ -19,7 +19,8 @@ use testkit::tree::Tree;
 
 use super::administrator::{Asked, Deed, OWN, OWN_SECTORS, administrator};
 use super::contents::Contents;
-use super::keys::{self, Ivs, Root};
+use super::ivs::Ivs;
+use super::keys::{self, Root};
 use super::logs::{Logs, Moves};
 use super::pools::{self, Created, Kind};
 use super::support::POOL;

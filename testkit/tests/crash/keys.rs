@@ -1,77 +1,18 @@
-//! Keys of the encrypted datasets of a run, and every initialization vector that was used in it.
+//! Keys of the encrypted datasets of a run.
 //!
 //! An encrypted pool has two encryption roots: its root filesystem, whose key the clients' volume `a` inherits,
 //! and the volume that the administrator has to itself, with its clones. Volume `b` is plain. A user's key has
 //! a number; which ones may open a root after a power cut the history says, and exactly one must.
-//!
-//! A key, a salt and an initialization vector may be used together once, whatever happens: in the run itself,
-//! and in all that becomes of it after power cuts, for the same keys go on there. So all of them are counted
-//! together.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
-use device::IgnorePoison;
 use engine::Error;
 use engine::dsl::Dsl;
 use engine::dsl::keys::{KeyFormat, UserKey};
-use engine::env::{Env, Seeded};
+use engine::env::Env;
 use engine::pool::live::LivePool;
 
 use super::support::{POOL, committing};
-
-/// The key's guid, the salt and the initialization vector of a block.
-type Triple = (u64, [u8; 8], [u8; 12]);
-
-#[derive(Debug, Default)]
-struct Seen {
-    all: HashSet<Triple>,
-    twice: Option<Triple>,
-}
-
-/// What was used to encrypt, in a run and after it. Clones count together.
-#[derive(Clone, Debug, Default)]
-pub struct Ivs(Arc<Mutex<Seen>>);
-
-impl Ivs {
-    /// The environment of a seed, whose initialization vectors are counted.
-    pub fn env(&self, seed: u64) -> Arc<dyn Env> {
-        Arc::new(Counting { seeded: Seeded::new(seed), ivs: self.clone() })
-    }
-
-    /// How many there were; an error if one came twice.
-    pub fn count(&self) -> Result<usize, String> {
-        let seen = self.0.lock().ignore_poison();
-        match seen.twice {
-            None => Ok(seen.all.len()),
-            Some(twice) => Err(format!("key, salt and IV come twice: {twice:x?}")),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Counting {
-    seeded: Seeded,
-    ivs: Ivs,
-}
-
-impl Env for Counting {
-    fn now(&self) -> Duration {
-        self.seeded.now()
-    }
-
-    fn random(&self) -> u64 {
-        self.seeded.random()
-    }
-
-    fn note_iv(&self, key: u64, salt: [u8; 8], iv: [u8; 12]) {
-        let mut seen = self.ivs.0.lock().ignore_poison();
-        if !seen.all.insert((key, salt, iv)) {
-            seen.twice = Some((key, salt, iv));
-        }
-    }
-}
 
 /// One of the two encryption roots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

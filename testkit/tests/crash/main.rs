@@ -12,7 +12,8 @@
 //! | `history` | the run: clients, commits, a device that dies |
 //! | `administrator` | changes of the tree of datasets while clients write |
 //! | `logs` | log devices that are taken away and given back |
-//! | `keys` | keys of encrypted datasets; no initialization vector comes twice |
+//! | `keys` | keys of encrypted datasets |
+//! | `ivs` | no initialization vector comes twice |
 //! | `contents` | what volumes and snapshots hold |
 //! | `judge` | whether what is left is right |
 //! | `filesystem` | the same for files |
@@ -31,6 +32,8 @@ mod contents;
 mod filesystem;
 mod healing;
 mod history;
+#[path = "../../../engine/tests/live/ivs.rs"]
+mod ivs;
 mod judge;
 mod keys;
 mod logs;

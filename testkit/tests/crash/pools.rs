@@ -17,7 +17,8 @@ use ondisk::features::Feature;
 use testkit::Rng;
 use testkit::crash::{Disk, Recorder};
 
-use super::keys::{self, Ivs, Root};
+use super::ivs::Ivs;
+use super::keys::{self, Root};
 use super::logs::Logs;
 use super::support::{self, POOL, new_pool};
 

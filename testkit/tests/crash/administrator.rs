@@ -202,12 +202,7 @@ fn apply(tree: &mut Tree<Contents>, deed: &Deed) {
                 *contents = Contents::Filled(*step);
             }
         }
-        Deed::Grow
-        | Deed::Expand
-        | Deed::Prune(_)
-        | Deed::ChangeKey(..)
-        | Deed::Lock
-        | Deed::Unlock(_) => {}
+        Deed::Grow | Deed::Expand | Deed::Prune(_) | Deed::ChangeKey(..) | Deed::Lock | Deed::Unlock(_) => {}
     }
 }
 

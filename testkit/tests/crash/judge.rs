@@ -18,8 +18,8 @@ use super::administrator::Deed;
 use super::contents::{Contents, fill};
 use super::healing::scrubbed;
 use super::history::{History, Lane, SPARE_SECTORS};
-use super::{keys, pools};
 use super::support::{POOL, committing};
+use super::{keys, pools};
 
 /// How a state is looked at.
 #[derive(Debug, Clone, Default)]

@@ -132,7 +132,8 @@ fn nothing_promised_is_lost_when_the_power_fails() {
             let history = history::run(seed, kind_of(seed), STEPS);
             let mut of_run = Tally { runs: 1, logs_removed: history.moves.removals(), ..Tally::default() };
             try_points(&history, &mut of_run, &is_over);
-            of_run.ivs = history.ivs.count().unwrap_or_else(|twice| panic!("CENOTE_CRASH_SEED={seed}: {twice}"));
+            of_run.ivs =
+                history.ivs.count().unwrap_or_else(|twice| panic!("CENOTE_CRASH_SEED={seed}: {twice}"));
             tally.lock().ignore_poison().add(&of_run);
             if only_one {
                 return;

@@ -58,11 +58,7 @@ const fn deduplicated(name: &'static str, dedup: &'static str, has_logs: bool) -
     Kind { dedup: Some((dedup, has_logs)), ..kind(name, &[MIRROR]) }
 }
 
-const fn encrypted(
-    name: &'static str,
-    tops: &'static [(Layout, Class, usize)],
-    suite: &'static str,
-) -> Kind {
+const fn encrypted(name: &'static str, tops: &'static [(Layout, Class, usize)], suite: &'static str) -> Kind {
     Kind { encryption: Some(suite), ..kind(name, tops) }
 }
 

@@ -30,7 +30,7 @@ const ROOTS: [(&str, &str); 3] = [("crypt/gcm", "pass"), ("crypt/ccm", "rawkey")
 const FILESYSTEMS: [&str; 3] = ["crypt/gcm", "crypt/gcm/child", "crypt/ccm"];
 const VOLUME: &str = "crypt/vol";
 /// In everything that is written here.
-const PLANTED: &[u8] = b"only the owner of the key may ever read this";
+pub const PLANTED: &[u8] = b"only the owner of the key may ever read this";
 
 /// Copies of a golden pool, one after the other.
 struct Bed {
@@ -108,14 +108,10 @@ async fn export(pool: Arc<LivePool>) {
 
 /// Nothing of what was written is readable on the devices.
 fn assert_secret(disks: &Disks) {
-    let files = std::fs::read_dir(disks.path()).unwrap().map(|entry| entry.unwrap().path());
-    for path in files.filter(|path| path.is_file()) {
-        let bytes = std::fs::read(&path).unwrap();
-        let first = PLANTED[0];
-        let starts = bytes.iter().enumerate().filter(|(_, byte)| **byte == first).map(|(at, _)| at);
-        for at in starts {
-            assert!(!bytes[at..].starts_with(PLANTED), "{}: plaintext at {at}", path.display());
-        }
+    for entry in std::fs::read_dir(disks.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let found = path.is_file().then(|| testkit::search::find(&path, PLANTED).unwrap()).flatten();
+        assert!(found.is_none(), "{}: plaintext at {found:?}", path.display());
     }
 }
 
@@ -148,7 +144,7 @@ async fn write_volume(volume: &LiveZvol, rng: &mut Rng, stable: bool) {
 }
 
 /// Plants text wherever a file can have it.
-async fn plant(zpl: &Arc<LiveZpl>, number: u64) {
+pub async fn plant(zpl: &Arc<LiveZpl>, number: u64) {
     let root = zpl.zpl().root();
     let text = String::from_utf8_lossy(PLANTED);
     let file = zpl.create(root, format!("{text} {number}").as_bytes(), &FILE).await.unwrap();

@@ -56,6 +56,7 @@ mod reshape;
 mod resilver;
 mod rewrite;
 mod scrub;
+mod secret;
 mod share;
 mod shared_spare;
 mod space;

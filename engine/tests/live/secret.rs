@@ -13,7 +13,7 @@ use device::block_on;
 use engine::dsl::Dsl;
 use engine::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
 use engine::dsl::keys::{KeyFormat, UserKey};
-use engine::pool::live::{Layout, LivePool, NewPool};
+use engine::pool::live::{Layout, LivePool, NewPool, Syncing};
 use engine::tunables;
 use engine::vdev::Class;
 use engine::zpl::live::WriteOptions;
@@ -146,7 +146,7 @@ fn nothing_is_readable(suite: &str, seed: u64) {
 
         let new = NewSnapshot { name: full("fs@s"), properties: Vec::new() };
         pool.change(|s| async move { edit::snapshot(&s, &[new]).await }).await.unwrap();
-        let clone = |s| async move { edit::clone(&s, &full("fs@s"), &full("clone"), &[]).await };
+        let clone = |s: Syncing| async move { edit::clone(&s, &full("fs@s"), &full("clone"), &[]).await };
         pool.change(clone).await.unwrap();
         write(&pool, "clone", "in the clone", PLANTED).await;
         write(&pool, "fs", "after the snapshot", PLANTED).await;

@@ -85,7 +85,7 @@ fn scrubbed_without_keys(
     care: &Care,
 ) -> Result<Vec<Disk>, String> {
     let recorder = Recorder::new(seed);
-    let scrub = async {
+    let scrub = async || {
         let pool = pools::import_counting(&recorder, disks, &care.missing, seed, &history.ivs).await?;
         pool.start().map_err(|error| format!("start: {error}"))?;
         let scan = scrubbed(&pool).await?;
@@ -96,7 +96,7 @@ fn scrubbed_without_keys(
         closed.map_err(|error| format!("export: {error}"))
     };
     // The pool's own threads compute: this one is the only one of its kind.
-    let done = std::thread::scope(|scope| scope.spawn(|| device::block_on(scrub)).join());
+    let done = std::thread::scope(|scope| scope.spawn(|| device::block_on(scrub())).join());
     match done {
         Ok(done) => done.map_err(|error| format!("without keys: {error}"))?,
         Err(_) => return Err("without keys: a panic".to_owned()),

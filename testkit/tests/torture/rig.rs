@@ -18,7 +18,7 @@ use engine::dsl::keys::{KeyFormat, UserKey};
 use engine::dsl::{Dsl, edit};
 use engine::pool::discovery::{Candidate, group};
 use engine::pool::import::ImportOptions;
-use engine::pool::live::{LivePool, NewLeaf, NewTop, Surroundings};
+use engine::pool::live::{LivePool, NewLeaf, NewTop, Surroundings, Syncing};
 use engine::vdev::Vdev;
 use ondisk::Guid;
 use ondisk::vdev_config::PoolState;
@@ -96,7 +96,8 @@ impl Rig {
                     let encryption = [("encryption", suite), ("keyformat", "raw")];
                     volume.properties.extend(encryption.map(|(name, value)| (name.into(), value.into())));
                 }
-                let create = move |s| async move { edit::create_with_key(&s, &volume, key.as_ref()).await };
+                let create =
+                    move |s: Syncing| async move { edit::create_with_key(&s, &volume, key.as_ref()).await };
                 pool.change(create).await.expect("a volume");
             }
             rig.pool = Some(pool);

@@ -179,7 +179,7 @@ fn nothing_is_readable(suite: &str, seed: u64) {
         for name in ["clone", "vol"] {
             let id = objset_of(&pool, name).await.unwrap();
             pool.close_log(id).await.unwrap();
-            pool.change(|s| async move { edit::destroy(&s, &full(name)).await }).await.unwrap();
+            pool.change(move |s| async move { edit::destroy(&s, &full(name)).await }).await.unwrap();
         }
         pool.change(|_| async { Ok(()) }).await.unwrap();
         search_all(&disks, "destroying");

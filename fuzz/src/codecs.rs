@@ -79,7 +79,7 @@ pub fn embedded_checksum(bytes: &[u8]) {
         if checksum::seal_label(&mut sealed, offset, order).is_ok() {
             assert!(checksum::verify_label(&sealed, offset).is_ok_and(|found| found == order));
         }
-        if checksum::seal_gang(&mut sealed, vdev, offset, birth, order).is_ok() {
+        if checksum::seal_gang(&mut sealed, vdev, offset, birth, false, order).is_ok() {
             let found = checksum::verify_gang(&sealed, vdev, offset, birth, false);
             assert!(found.is_ok_and(|found| found == order));
         }

@@ -11,6 +11,7 @@ pub mod kernel;
 pub mod manifest;
 pub mod mutate;
 pub mod oracle;
+pub mod search;
 mod skip;
 pub mod tree;
 pub mod ztest;

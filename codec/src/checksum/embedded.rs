@@ -73,9 +73,23 @@ pub fn verify_gang(header: &[u8], vdev: u64, offset: u64, birth: u64, with_mac: 
     Ok(order)
 }
 
-/// Writes the trailer of a gang header.
-pub fn seal_gang(header: &mut [u8], vdev: u64, offset: u64, birth: u64, order: ByteOrder) -> Result<()> {
-    seal_sha256(header, [vdev, offset, birth, 0], order)
+/// Writes the trailer of a gang header, as [`verify_gang`] wants it.
+pub fn seal_gang(
+    header: &mut [u8],
+    vdev: u64,
+    offset: u64,
+    birth: u64,
+    with_mac: bool,
+    order: ByteOrder,
+) -> Result<()> {
+    let verifier = [vdev, offset, birth, 0];
+    seal_sha256(header, verifier, order)?;
+    if with_mac {
+        let trailer = Trailer::at_end(header)?;
+        let [a, b] = folded(trailer.digest(header, order));
+        trailer.put_digest(header, [a, b, 0, 0], order);
+    }
+    Ok(())
 }
 
 /// Verifies an intent-log block against the checksum words of the block pointer that leads to it. Returns its
@@ -282,7 +296,12 @@ mod tests {
     #[test]
     fn a_gang_header_passes_only_for_its_own_dva_and_birth() {
         let mut header = block(GANG_HEADER_BYTES);
-        seal_gang(&mut header, 1, 0x4000, 99, ByteOrder::Little).unwrap();
+        seal_gang(&mut header, 1, 0x4000, 99, true, ByteOrder::Little).unwrap();
+        assert!(verify_gang(&header, 1, 0x4000, 99, true).is_ok());
+        assert!(verify_gang(&header, 1, 0x4000, 99, false).is_err());
+        assert!(verify_gang(&header, 1, 0x4000, 98, true).is_err());
+        seal_gang(&mut header, 1, 0x4000, 99, false, ByteOrder::Little).unwrap();
+        assert!(verify_gang(&header, 1, 0x4000, 99, true).is_err());
         assert!(verify_gang(&header, 1, 0x4000, 99, false).is_ok());
         assert!(verify_gang(&header, 0, 0x4000, 99, false).is_err());
         assert!(verify_gang(&header, 1, 0x4200, 99, false).is_err());

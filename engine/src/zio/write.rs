@@ -668,7 +668,9 @@ fn store<S: place::Space>(
         true => Class::Special,
         false => request.class,
     };
-    let gang = Gang { owner, class, copies, checksum: request.checksum, salt };
+    // Object sets keep their MACs inside the block.
+    let with_mac = block.crypt.is_some() && request.dmu_type != DmuType::OBJSET;
+    let gang = Gang { owner, class, copies, checksum: request.checksum, salt, with_mac };
     let place = place_of(request, &block, placement.txg).map(|place| place.dvas().collect::<Vec<_>>());
     let (digest, compress, crypt) = (block.digest, block.compress, block.crypt);
     let refused = |refused| match refused {

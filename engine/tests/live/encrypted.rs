@@ -2,14 +2,13 @@
 //! without, and are the same afterwards. Nothing of their contents is on the devices, and no initialization
 //! vector comes twice.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use device::block_on;
 use engine::dsl::edit::{self, NewSnapshot};
 use engine::dsl::{Dsl, LiveDataset};
-use engine::env::{Env, Seeded};
+use engine::env::Seeded;
 use engine::pool::import::ImportOptions;
 use engine::pool::live::{LivePool, Surroundings};
 use engine::zpl::LiveZpl;
@@ -22,6 +21,7 @@ use ondisk::zpl::FileType;
 use testkit::{GoldenPool, Rng};
 
 use crate::files::{FILE, Seen, change, see};
+use crate::ivs::Ivs;
 use crate::support::{Disks, committing, crashed, surroundings};
 
 const POOL: &str = "crypt";
@@ -30,48 +30,28 @@ const ROOTS: [(&str, &str); 3] = [("crypt/gcm", "pass"), ("crypt/ccm", "rawkey")
 const FILESYSTEMS: [&str; 3] = ["crypt/gcm", "crypt/gcm/child", "crypt/ccm"];
 const VOLUME: &str = "crypt/vol";
 /// In everything that is written here.
-const PLANTED: &[u8] = b"only the owner of the key may ever read this";
-
-/// An environment that knows all initialization vectors.
-#[derive(Debug)]
-struct Counting {
-    seeded: Seeded,
-    seen: Arc<Mutex<HashSet<(u64, [u8; 8], [u8; 12])>>>,
-}
-
-impl Env for Counting {
-    fn now(&self) -> Duration {
-        self.seeded.now()
-    }
-
-    fn random(&self) -> u64 {
-        self.seeded.random()
-    }
-
-    fn note_iv(&self, key: u64, salt: [u8; 8], iv: [u8; 12]) {
-        assert!(self.seen.lock().unwrap().insert((key, salt, iv)), "an IV comes twice");
-    }
-}
+pub const PLANTED: &[u8] = b"only the owner of the key may ever read this";
 
 /// Copies of a golden pool, one after the other.
 struct Bed {
     golden: GoldenPool,
-    seen: Arc<Mutex<HashSet<(u64, [u8; 8], [u8; 12])>>>,
+    ivs: Ivs,
 }
 
 impl Bed {
     fn new() -> Option<Self> {
-        Some(Self { golden: testkit::golden::pool(POOL)?, seen: Arc::default() })
+        Some(Self { golden: testkit::golden::pool(POOL)?, ivs: Ivs::default() })
     }
 
     async fn import(&self, disks: &Disks, seed: u64) -> Arc<LivePool> {
         let found = disks.found(POOL).await;
-        let env = Arc::new(Counting { seeded: Seeded::new(seed), seen: Arc::clone(&self.seen) });
+        let env = self.ivs.env(seed);
         let options = ImportOptions { force: true, ..Default::default() };
         LivePool::import(&found, &options, Surroundings { env, ..surroundings(seed) }).await.unwrap()
     }
 
     async fn load_keys(&self, pool: &Arc<LivePool>) {
+        self.ivs.count().unwrap();
         load_keys(&self.golden, pool).await;
     }
 }
@@ -134,14 +114,10 @@ async fn export(pool: Arc<LivePool>) {
 
 /// Nothing of what was written is readable on the devices.
 fn assert_secret(disks: &Disks) {
-    let files = std::fs::read_dir(disks.path()).unwrap().map(|entry| entry.unwrap().path());
-    for path in files.filter(|path| path.is_file()) {
-        let bytes = std::fs::read(&path).unwrap();
-        let first = PLANTED[0];
-        let starts = bytes.iter().enumerate().filter(|(_, byte)| **byte == first).map(|(at, _)| at);
-        for at in starts {
-            assert!(!bytes[at..].starts_with(PLANTED), "{}: plaintext at {at}", path.display());
-        }
+    for entry in std::fs::read_dir(disks.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let found = path.is_file().then(|| testkit::search::find(&path, PLANTED).unwrap()).flatten();
+        assert!(found.is_none(), "{}: plaintext at {found:?}", path.display());
     }
 }
 
@@ -190,7 +166,7 @@ async fn write_volume(volume: &LiveZvol, rng: &mut Rng, stable: bool) {
 }
 
 /// Plants text wherever a file can have it.
-async fn plant(zpl: &Arc<LiveZpl>, number: u64) {
+pub async fn plant(zpl: &Arc<LiveZpl>, number: u64) {
     let root = zpl.zpl().root();
     let text = String::from_utf8_lossy(PLANTED);
     let file = zpl.create(root, format!("{text} {number}").as_bytes(), &FILE).await.unwrap();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use device::block_on;
 use engine::Error;
 use engine::dsl::edit::{self, NewContents, NewDataset, NewSnapshot};
+use engine::dsl::keys::{KeyFormat, UserKey};
 use engine::dsl::{Dsl, Walk, with_room};
 use engine::pool::import::{ImportOptions, import};
 use engine::pool::live::{Layout, LivePool, Surroundings, Syncing};
@@ -21,7 +22,7 @@ use ondisk::vdev_config::PoolState;
 
 use crate::files::FILE;
 use crate::filesystem;
-use crate::support::{Disks, committing, new_pool, surroundings};
+use crate::support::{Disks, committing, new_pool, objset_of, surroundings};
 
 const MIB: u64 = 1 << 20;
 
@@ -150,6 +151,46 @@ fn blocks_that_fit_no_metaslab_become_gangs_and_are_freed_as_a_whole() {
         pool.close(PoolState::Exported).await.unwrap();
     });
     disks.judge("tank");
+}
+
+#[test]
+fn encrypted_blocks_that_fit_no_metaslab_become_gangs_too() {
+    let disks = Disks::new(128 * MIB);
+    let material = [b'6'; 64];
+    block_on(async {
+        let env = surroundings(1);
+        let key = UserKey::new(KeyFormat::Hex, &material, None, &*env.env).unwrap();
+        let mut new = new_pool(vec![disks.top(Layout::Raidz { nparity: 1 }, Class::Normal, "d", 2)], 12);
+        let properties = [("encryption", "aes-256-gcm"), ("keyformat", "hex")];
+        new.root_properties = properties.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let pool = LivePool::create_with_key(new, Some(Arc::new(key)), env).await.unwrap();
+        let volume = volume(&pool, 16 * MIB, "16M").await;
+        for round in 0..2 {
+            for at in 0..16 {
+                volume.write_at(at * MIB, &noise(round * 16 + at + 1), false).await.unwrap();
+            }
+            pool.sync().await.unwrap();
+            let report = verified(&disks).await;
+            assert!(report.is_clean(), "{:?} {:?}", report.errors, report.space);
+            assert!(report.stats.total().gangs > 0, "no gang was written");
+        }
+        drop(volume);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
+    disks.judge("tank");
+    block_on(async {
+        let pool = disks.import("tank", 2).await;
+        let dsl = Dsl::open(&pool.view()).await.unwrap();
+        dsl.load_key("tank", &material, false).await.unwrap();
+        let volume = pool.volume(objset_of(&pool, "vol").await.unwrap()).await.unwrap();
+        let mut read = vec![0; MIB as usize];
+        for at in 0..16 {
+            volume.read_at(at * MIB, &mut read).await.unwrap();
+            assert!(read == noise(16 + at + 1), "mebibyte {at}");
+        }
+        drop(volume);
+        pool.close(PoolState::Exported).await.unwrap();
+    });
 }
 
 #[test]

@@ -13,11 +13,14 @@ use testkit::Rng;
 use testkit::tree::Tree;
 
 use crate::data::{self, Data, Open};
+use crate::ivs::Ivs;
 use crate::support::{committing, full, make_change, objset_of};
 
 /// Most datasets and snapshots of a pool.
 const MOST: usize = 16;
 const MIB: u64 = 1 << 20;
+/// The dataset that is plain in an encrypted pool.
+const PLAIN: u64 = 3;
 
 const COMPRESSIONS: &[&str] = &[
     "on",
@@ -68,12 +71,15 @@ pub struct History {
     pub rng: Rng,
     /// How often there was no room.
     pub refused: usize,
+    /// What was used to encrypt.
+    pub ivs: Ivs,
 }
 
-/// Datasets with properties of all kinds.
+/// Datasets with properties of all kinds. In an encrypted pool all but one inherit its key.
 async fn create_datasets(pool: &Arc<LivePool>, rng: &mut Rng, seed: u64) -> Tree<Data> {
     let mut heads = Vec::new();
     let (compressions, checksums) = (allowed(pool, COMPRESSIONS), allowed(pool, CHECKSUMS));
+    let is_encrypted = pool.feature_count(Feature::Encryption).is_some_and(|count| count > 0);
     let most = if pool.feature_count(Feature::LargeBlocks).is_some() { 7 } else { 6 };
     for number in 0..5u64 {
         let turn = (seed * 5 + number) as usize;
@@ -105,6 +111,9 @@ async fn create_datasets(pool: &Arc<LivePool>, rng: &mut Rng, seed: u64) -> Tree
             (size_property, rng.pick(sizes).copied().unwrap_or("16K")),
         ];
         let mut properties = properties.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        if is_encrypted && number == PLAIN {
+            properties.push(("encryption".to_owned(), "off".to_owned()));
+        }
         properties.retain(|(name, _)| name != "copies" || pool.version() >= version::DITTO_BLOCKS);
         let new = NewDataset { name: full(&name), contents, properties };
         pool.change(|s| async move { edit::create(&s, &new).await }).await.unwrap();
@@ -118,7 +127,7 @@ impl History {
     pub async fn begin(pool: Arc<LivePool>, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let tree = create_datasets(&pool, &mut rng, seed).await;
-        Self { pool, tree, open: BTreeMap::new(), rng, refused: 0 }
+        Self { pool, tree, open: BTreeMap::new(), rng, refused: 0, ivs: Ivs::default() }
     }
 
     /// Opens a dataset for writing, if it is not.

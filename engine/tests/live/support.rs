@@ -220,5 +220,5 @@ pub async fn make_change(pool: &Arc<LivePool>, change: &Change) -> Result<()> {
 /// What is destroyed or rolled back has given its intent log back before.
 async fn close_log(pool: &Arc<LivePool>, name: &str) -> Result<()> {
     let id = objset_of(pool, name).await?;
-    pool.dataset(id).await?.zil.close().await
+    pool.close_log(id).await
 }

@@ -161,7 +161,7 @@ fn forge_gang(
             block[index * Blkptr::SIZE..][..Blkptr::SIZE].copy_from_slice(&member.encode(order));
         }
         let birth = header.physical_birth().get();
-        seal_gang(&mut block, place.vdev.get().into(), place.offset.get(), birth, order).ok()?;
+        seal_gang(&mut block, place.vdev.get().into(), place.offset.get(), birth, false, order).ok()?;
         arena.put(place.offset.get(), &block);
         pointer = header;
     }

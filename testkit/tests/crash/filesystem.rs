@@ -29,7 +29,9 @@ use testkit::Rng;
 use testkit::crash::{Disk, Player, Recorder};
 
 use super::history::{all, turns};
+use super::ivs::Ivs;
 use super::judge::{self, Care};
+use super::keys;
 use super::logs::Moves;
 use super::pools::{self, Created, KINDS};
 use super::support::{POOL, committing};
@@ -68,6 +70,8 @@ struct Run {
     moves: Moves,
     /// Writes that were logged by pointer.
     by_pointer: u64,
+    /// What was used to encrypt, also in what became of the run.
+    ivs: Ivs,
 }
 
 /// The pool's filesystem, opened for writing.
@@ -83,7 +87,7 @@ fn run(seed: u64) -> Run {
         let recorder = Recorder::new(seed);
         let mut rng = Rng::new(seed);
         let kind = &KINDS[seed as usize % KINDS.len()];
-        let Created { pool, logs, .. } = pools::create(&recorder, kind, 12, seed).await;
+        let Created { pool, logs, ivs, .. } = pools::create(&recorder, kind, 12, seed).await;
         let zpl = open(&pool, Rng::new(seed ^ 0xb1a5).once_in(2)).await.expect("a filesystem");
         let mut run = Run {
             begin: recorder.position(),
@@ -93,6 +97,7 @@ fn run(seed: u64) -> Run {
             promises: Vec::new(),
             moves: Moves::default(),
             by_pointer: 0,
+            ivs,
         };
         let (is_over, logs_stay) = (Cell::new(false), Cell::new(false));
         let of_files = Rng::new(rng.next_u64());
@@ -258,7 +263,8 @@ impl Run {
 fn try_state(run: &Run, point: usize, disks: Vec<Disk>, seed: u64, verify: bool) -> Result<(), String> {
     let recorder = Recorder::new(seed);
     pools::run(async {
-        let pool = pools::import(&recorder, disks, &[], seed).await?;
+        let pool = pools::import_counting(&recorder, disks, &[], seed, &run.ivs).await?;
+        keys::unlock(&pool, |_| vec![0]).await?;
         let zpl = open(&pool, false).await.map_err(|error| format!("the filesystem: {error}"))?;
         run.judge(point, &see(zpl.zpl()).await)?;
         // It goes on.
@@ -269,6 +275,7 @@ fn try_state(run: &Run, point: usize, disks: Vec<Disk>, seed: u64, verify: bool)
         made.await.map_err(|error| format!("going on: {error}"))?;
         pool.sync().await.map_err(|error| format!("going on: {error}")).map(drop)
     })?;
+    run.ivs.count()?;
     match verify {
         true => judge::verify_blocks(recorder.disks(), seed, &Care { verify, ..Care::default() }),
         false => Ok(()),
@@ -301,7 +308,9 @@ fn nothing_promised_of_files_is_lost_when_the_power_fails() {
                     let haunted = run.moves.haunt(point, &mut disks, &mut Rng::new(state ^ point as u64));
                     states += 1;
                     without_logs += u64::from(!haunted.is_empty());
-                    if let Err(error) = try_state(&run, point, disks, state, rng.once_in(8)) {
+                    if let Err(error) =
+                        try_state(&run, point, disks, state ^ (point as u64) << 8, rng.once_in(8))
+                    {
                         panic!(
                             "CENOTE_CRASH_SECONDS=0 CENOTE_CRASH_SEED={seed}, point {point}, state {state}, \
                              devices that are no longer the pool's {haunted:?}: {error}"

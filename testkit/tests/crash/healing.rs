@@ -398,7 +398,8 @@ fn states(pool: &LivePool) -> Vec<String> {
     leaves(pool).into_iter().map(word).collect()
 }
 
-async fn scrubbed(pool: &Arc<LivePool>) -> Result<Scan, String> {
+/// A scrub, from its beginning to its end.
+pub async fn scrubbed(pool: &Arc<LivePool>) -> Result<Scan, String> {
     pool.scrub(ScrubRange::default()).await.map_err(|error| format!("scrub: {error}"))?;
     rest(pool).await?.ok_or_else(|| "there was no scrub".to_owned())
 }

@@ -17,8 +17,10 @@ use testkit::Rng;
 use testkit::crash::{Recorder, SECTOR_BYTES, Step, Volume};
 use testkit::tree::Tree;
 
-use super::administrator::{Asked, OWN, OWN_SECTORS, administrator};
+use super::administrator::{Asked, Deed, OWN, OWN_SECTORS, administrator};
 use super::contents::Contents;
+use super::ivs::Ivs;
+use super::keys::{self, Root};
 use super::logs::{Logs, Moves};
 use super::pools::{self, Created, Kind};
 use super::support::POOL;
@@ -52,9 +54,28 @@ pub struct History {
     pub begin: usize,
     pub seed: u64,
     pub kind: &'static Kind,
+    /// What was used to encrypt, also in what became of the run.
+    pub ivs: Ivs,
 }
 
 impl History {
+    /// The numbers of the keys that may open an encryption root after a cut at `point`: the last that was
+    /// answered, and the next if it was begun.
+    pub fn keys(&self, root: Root, point: usize) -> Vec<u64> {
+        let mut numbers = vec![0];
+        for asked in self.deeds.iter().filter(|asked| asked.begun_at <= point) {
+            if let Deed::ChangeKey(of, number) = asked.deed
+                && of == root
+            {
+                if asked.done_at.is_some_and(|at| at <= point) {
+                    numbers.clear();
+                }
+                numbers.push(number);
+            }
+        }
+        numbers
+    }
+
     /// The tree that the last answered deed left, and the one that the next would leave, if it was begun
     /// before `point`.
     pub fn trees(&self, point: usize) -> (&Tree<Contents>, Option<&Asked>) {
@@ -125,8 +146,8 @@ pub fn run(seed: u64, kind: &'static Kind, steps: usize) -> History {
         let recorder = Recorder::new(seed);
         let mut rng = Rng::new(seed);
         let ashift = *rng.pick(&[9, 12, 12, 13]).unwrap_or(&12);
-        let Created { pool, more, logs } = pools::create(&recorder, kind, ashift, seed).await;
-        create_volumes(&pool).await;
+        let Created { pool, more, logs, ivs } = pools::create(&recorder, kind, ashift, seed).await;
+        create_volumes(&pool, kind).await;
         let mut lanes = Vec::new();
         for (volume, _, parts) in VOLUMES {
             let mut first_sector = 0;
@@ -174,7 +195,7 @@ pub fn run(seed: u64, kind: &'static Kind, steps: usize) -> History {
             &pool,
             tree.clone(),
             more,
-            kind.is_deduplicated(),
+            kind,
             Rng::new(rng.next_u64()),
         )));
         parties.push(Box::pin(move_logs(&shared, &pool, Rng::new(rng.next_u64()))));
@@ -187,16 +208,23 @@ pub fn run(seed: u64, kind: &'static Kind, steps: usize) -> History {
             panic!("{}, CENOTE_CRASH_SEED={seed}: {trouble}", kind.name);
         }
         let (lanes, deeds, died) = (lanes.into_inner(), deeds.into_inner(), died.get());
-        History { recorder, lanes, tree, deeds, died, moves: logs.into_moves(), begin, seed, kind }
+        History { recorder, lanes, tree, deeds, died, moves: logs.into_moves(), begin, seed, kind, ivs }
     })
 }
 
-async fn create_volumes(pool: &Arc<LivePool>) {
+/// In an encrypted pool the first volume inherits the key of the root, the second is plain, and that of the
+/// administrator has a key of its own.
+async fn create_volumes(pool: &Arc<LivePool>, kind: &Kind) {
     let of_clients = VOLUMES
         .iter()
         .map(|(name, block_size, parts)| (*name, *block_size, parts.iter().sum::<u64>() + SPARE_SECTORS));
     for (name, block_size, sectors) in of_clients.chain([(OWN, 16384, OWN_SECTORS)]) {
-        let new = edit::NewDataset {
+        let (encryption, key) = match (kind.encryption, name) {
+            (Some(suite), OWN) => (keys::properties(suite), Some(Root::Own.key(0, &**pool.env()))),
+            (Some(_), "b") => (vec![("encryption".into(), "off".into())], None),
+            _ => (Vec::new(), None),
+        };
+        let mut new = edit::NewDataset {
             name: format!("{POOL}/{name}"),
             contents: edit::NewContents::Volume { size: sectors * SECTOR_BYTES as u64, sparse: true },
             properties: vec![
@@ -205,7 +233,9 @@ async fn create_volumes(pool: &Arc<LivePool>) {
                 ("logbias".into(), if name == "b" { "throughput" } else { "latency" }.into()),
             ],
         };
-        pool.change(|s| async move { edit::create(&s, &new).await }).await.unwrap();
+        new.properties.extend(encryption);
+        let create = pool.change(|s| async move { edit::create_with_key(&s, &new, key.as_ref()).await });
+        create.await.unwrap();
     }
 }
 

@@ -16,9 +16,10 @@ use testkit::tree::Tree;
 
 use super::administrator::Deed;
 use super::contents::{Contents, fill};
+use super::healing::scrubbed;
 use super::history::{History, Lane, SPARE_SECTORS};
-use super::pools;
 use super::support::{POOL, committing};
+use super::{keys, pools};
 
 /// How a state is looked at.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +32,8 @@ pub struct Care {
     pub missing: Vec<usize>,
     /// Devices may lack what was written while they were away: what redundancy makes good is no mistake.
     pub stale: bool,
+    /// Scrub it without its keys first.
+    pub locked: bool,
     /// Entries that may have been pruned from dedup tables: so many blocks may be without one.
     pub pruned: u64,
 }
@@ -44,9 +47,14 @@ pub fn judge(
     seed: u64,
     care: &Care,
 ) -> Result<Recorder, String> {
+    let disks = match care.locked {
+        true => scrubbed_without_keys(history, disks, seed ^ 5, care)?,
+        false => disks,
+    };
     let recorder = Recorder::new(seed);
     pools::run(async {
-        let pool = pools::import(&recorder, disks, &care.missing, seed).await?;
+        let pool = pools::import_counting(&recorder, disks, &care.missing, seed, &history.ivs).await?;
+        keys::unlock(&pool, |root| history.keys(root, point)).await?;
         pools::feed(&pool).await;
         contents(history, point, &pool).await?;
         if care.verify || care.zdb {
@@ -64,7 +72,39 @@ pub fn judge(
         }
         verify_blocks(disks, seed, care)?;
     }
+    history.ivs.count()?;
     Ok(recorder)
+}
+
+/// Without any key the pool is imported, scrubbed and exported. Scrubs find nothing, and what follows shows
+/// that intent logs have stayed. Gives what is on the disks then.
+fn scrubbed_without_keys(
+    history: &History,
+    disks: Vec<Disk>,
+    seed: u64,
+    care: &Care,
+) -> Result<Vec<Disk>, String> {
+    let recorder = Recorder::new(seed);
+    let scrub = async || {
+        let pool = pools::import_counting(&recorder, disks, &care.missing, seed, &history.ivs).await?;
+        pool.start().map_err(|error| format!("start: {error}"))?;
+        // The first one may find a log block that was on its way to one half of a mirror.
+        let first = scrubbed(&pool).await?;
+        let second = scrubbed(&pool).await?;
+        let complete = care.missing.is_empty() && !care.stale;
+        if first.errors + second.errors > 0 || (complete && second.processed > 0) {
+            return Err(format!("scrubs find {first:?}, {second:?}"));
+        }
+        let closed = pool.close(PoolState::Exported).await;
+        closed.map_err(|error| format!("export: {error}"))
+    };
+    // The pool's own threads compute: this one is the only one of its kind.
+    let done = std::thread::scope(|scope| scope.spawn(|| device::block_on(scrub())).join());
+    match done {
+        Ok(done) => done.map_err(|error| format!("without keys: {error}"))?,
+        Err(_) => return Err("without keys: a panic".to_owned()),
+    }
+    Ok(recorder.disks())
 }
 
 /// Volumes and snapshots are those that there may be, and hold what they may.

@@ -12,6 +12,8 @@
 //! | `history` | the run: clients, commits, a device that dies |
 //! | `administrator` | changes of the tree of datasets while clients write |
 //! | `logs` | log devices that are taken away and given back |
+//! | `keys` | keys of encrypted datasets |
+//! | `ivs` | no initialization vector comes twice |
 //! | `contents` | what volumes and snapshots hold |
 //! | `judge` | whether what is left is right |
 //! | `filesystem` | the same for files |
@@ -31,7 +33,10 @@ mod contents;
 mod filesystem;
 mod healing;
 mod history;
+#[path = "../../../engine/tests/live/ivs.rs"]
+mod ivs;
 mod judge;
+mod keys;
 mod logs;
 mod pools;
 mod pruning;
@@ -75,6 +80,10 @@ struct Tally {
     removing_logs: usize,
     /// States after one, whose devices may hold anything.
     without_logs: usize,
+    /// States that were first scrubbed without keys.
+    locked: usize,
+    /// Blocks that were encrypted, in all runs and what became of them.
+    ivs: usize,
     verified: usize,
     /// Of these, states of pools from whose dedup tables entries were pruned.
     verified_pruned: usize,
@@ -91,6 +100,8 @@ impl Tally {
         self.logs_removed += other.logs_removed;
         self.removing_logs += other.removing_logs;
         self.without_logs += other.without_logs;
+        self.locked += other.locked;
+        self.ivs += other.ivs;
         self.verified += other.verified;
         self.verified_pruned += other.verified_pruned;
         self.asked_zdb += other.asked_zdb;
@@ -123,6 +134,8 @@ fn nothing_promised_is_lost_when_the_power_fails() {
             let history = history::run(seed, kind_of(seed), STEPS);
             let mut of_run = Tally { runs: 1, logs_removed: history.moves.removals(), ..Tally::default() };
             try_points(&history, &mut of_run, &is_over);
+            of_run.ivs =
+                history.ivs.count().unwrap_or_else(|twice| panic!("CENOTE_CRASH_SEED={seed}: {twice}"));
             tally.lock().ignore_poison().add(&of_run);
             if only_one {
                 return;
@@ -263,7 +276,9 @@ fn try_points(history: &History, tally: &mut Tally, is_over: &impl Fn() -> bool)
             missing.dedup();
             let stale = died.is_some_and(|died| !missing.contains(&died));
             let pruned = history.pruned(point);
-            let care = Care { verify: rng.once_in(8), zdb: rng.once_in(ZDB_ONCE_IN), missing, stale, pruned };
+            let (verify, zdb) = (rng.once_in(8), rng.once_in(ZDB_ONCE_IN));
+            let locked = history.kind.encryption.is_some() && rng.once_in(6);
+            let care = Care { verify, zdb, missing, stale, locked, pruned };
             let where_from = format!(
                 "{}, CENOTE_CRASH_SECONDS=0 CENOTE_CRASH_SEED={}, point {point}, state {seed}, {care:?}, \
                  died {:?}, devices that are no longer the pool's {haunted:?}",
@@ -290,6 +305,7 @@ fn try_state(
     tally.verified += usize::from(care.verify);
     tally.verified_pruned += usize::from(care.verify && care.pruned > 0);
     tally.asked_zdb += usize::from(care.zdb);
+    tally.locked += usize::from(care.locked);
     tally.without_devices += usize::from(!care.missing.is_empty());
     let recorder = match judge::judge(history, point, disks.clone(), seed, care) {
         Ok(recorder) => recorder,
@@ -313,7 +329,7 @@ fn try_state(
     tally.states += 1;
     let stale = care.stale || !care.missing.is_empty();
     let pruned = care.pruned;
-    let again_care = Care { verify: rng.once_in(4), zdb: false, missing: Vec::new(), stale, pruned };
+    let again_care = Care { verify: rng.once_in(4), stale, pruned, ..Care::default() };
     if let Err(error) = judge::judge(history, point, disks.clone(), seed ^ 2, &again_care) {
         fail(&disks, &format!("{where_from}, cut again at {again}"), &error);
     }

@@ -17,6 +17,8 @@ use ondisk::features::Feature;
 use testkit::Rng;
 use testkit::crash::{Disk, Recorder};
 
+use super::ivs::Ivs;
+use super::keys::{self, Root};
 use super::logs::Logs;
 use super::support::{self, POOL, new_pool};
 
@@ -31,6 +33,8 @@ pub struct Kind {
     device_bytes: u64,
     /// The property `dedup` of all datasets, if not `off`, and whether the tables have logs.
     dedup: Option<(&'static str, bool)>,
+    /// The suite of its encrypted datasets, if it has any.
+    pub encryption: Option<&'static str>,
 }
 
 const SMALLEST: u64 = 64 << 20;
@@ -47,11 +51,15 @@ const fn raidz(nparity: u8, count: usize) -> (Layout, Class, usize) {
 }
 
 const fn kind(name: &'static str, tops: &'static [(Layout, Class, usize)]) -> Kind {
-    Kind { name, tops, caches: 0, device_bytes: SMALLEST, dedup: None }
+    Kind { name, tops, caches: 0, device_bytes: SMALLEST, dedup: None, encryption: None }
 }
 
 const fn deduplicated(name: &'static str, dedup: &'static str, has_logs: bool) -> Kind {
     Kind { dedup: Some((dedup, has_logs)), ..kind(name, &[MIRROR]) }
+}
+
+const fn encrypted(name: &'static str, tops: &'static [(Layout, Class, usize)], suite: &'static str) -> Kind {
+    Kind { encryption: Some(suite), ..kind(name, tops) }
 }
 
 /// The kinds of pools that power cuts are tried on.
@@ -72,6 +80,11 @@ pub const KINDS: &[Kind] = &[
     deduplicated("dedup", "on", true),
     deduplicated("verified dedup", "sha512,verify", true),
     deduplicated("traditional dedup", "on", false),
+    encrypted("encrypted", &[SINGLE], "aes-256-gcm"),
+    encrypted("encrypted mirror with a log", &[MIRROR, LOG], "aes-128-ccm"),
+    encrypted("encrypted raidz2", &[raidz(2, 4)], "aes-256-ccm"),
+    Kind { caches: 1, ..encrypted("encrypted with a cache", &[SINGLE], "aes-192-gcm") },
+    Kind { encryption: Some("aes-128-gcm"), ..deduplicated("encrypted dedup", "on", true) },
 ];
 
 impl Kind {
@@ -148,8 +161,9 @@ pub fn alone<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread").install(work)
 }
 
-fn surroundings(seed: u64) -> Surroundings {
-    Surroundings { cache: Some(Arc::new(ArcCache::new(64 << 20))), ..support::surroundings(seed) }
+fn surroundings(seed: u64, ivs: &Ivs) -> Surroundings {
+    let cache = Some(Arc::new(ArcCache::new(64 << 20)));
+    Surroundings { env: ivs.env(seed), cache, ..support::surroundings(seed) }
 }
 
 /// Where device `number` says that it is.
@@ -164,6 +178,8 @@ pub struct Created {
     pub more: Vec<NewTop>,
     /// Log vdevs that can be taken away.
     pub logs: Logs,
+    /// What was used to encrypt.
+    pub ivs: Ivs,
 }
 
 /// A new pool on new devices, which turn out to be larger by half at a look.
@@ -196,8 +212,14 @@ pub async fn create(recorder: &Recorder, kind: &Kind, ashift: u8, seed: u64) -> 
         new.root_properties.push(("dedup".into(), dedup.into()));
         new.features.retain(|feature| has_logs || *feature != Feature::FastDedup);
     }
-    let pool = LivePool::create(new, surroundings(seed)).await.unwrap();
-    Created { pool, more, logs: Logs::new(logs, ashift) }
+    let ivs = Ivs::default();
+    let surroundings = surroundings(seed, &ivs);
+    let key = kind.encryption.map(|suite| {
+        new.root_properties.extend(keys::properties(suite));
+        Root::Pool.key(0, &*surroundings.env)
+    });
+    let pool = LivePool::create_with_key(new, key, surroundings).await.unwrap();
+    Created { pool, more, logs: Logs::new(logs, ashift), ivs }
 }
 
 /// The pool that these disks hold, those that are `missing` left out. What is done to it is recorded anew.
@@ -224,9 +246,21 @@ pub async fn import(
     missing: &[usize],
     seed: u64,
 ) -> Result<Arc<LivePool>, String> {
+    import_counting(recorder, disks, missing, seed, &Ivs::default()).await
+}
+
+/// The same; what is used to encrypt is counted.
+pub async fn import_counting(
+    recorder: &Recorder,
+    disks: Vec<Disk>,
+    missing: &[usize],
+    seed: u64,
+    ivs: &Ivs,
+) -> Result<Arc<LivePool>, String> {
     let found = find(recorder, disks, missing).await?;
     let options = ImportOptions { force: true, ..ImportOptions::default() };
-    LivePool::import(&found, &options, surroundings(seed)).await.map_err(|error| format!("import: {error}"))
+    let imported = LivePool::import(&found, &options, surroundings(seed, ivs)).await;
+    imported.map_err(|error| format!("import: {error}"))
 }
 
 /// Feeds the cache devices, if there are any, or finds again what they hold.

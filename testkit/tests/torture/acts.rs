@@ -67,6 +67,7 @@ const ACTS: &[(&str, u64)] = &[
     ("mend", 3),
     ("crash", 2),
     ("export", 1),
+    ("lock", 1),
     ("attach", 2),
     ("detach", 2),
     ("replace", 3),
@@ -86,7 +87,7 @@ impl Torture {
     pub fn begin(shape: &Shape, seed: u64) -> Self {
         let rig = Rig::create(shape, seed, LANES * LANE_SECTORS);
         let lanes = (0..LANES).map(|id| Lane::new(id, id * LANE_SECTORS, LANE_SECTORS, seed)).collect();
-        let load = Load::start(&rig.volume(), lanes);
+        let load = Load::start(&rig.volumes(), lanes);
         Self {
             rig,
             load: Some(load),
@@ -190,6 +191,7 @@ impl Torture {
             "mend" => self.mend()?,
             "crash" => self.crash(rng)?,
             "export" => self.export()?,
+            "lock" => self.lock()?,
             "attach" => self.attach(rng)?,
             "detach" => self.detach(rng)?,
             "replace" => self.replace(rng, self.rig.device_bytes())?,
@@ -502,6 +504,19 @@ impl Torture {
         Ok(Some(String::new()))
     }
 
+    /// The key of the encrypted volume is unloaded and loaded again.
+    fn lock(&mut self) -> Result<Option<String>, String> {
+        let Some(load) = self.load.take() else { return Ok(None) };
+        let (mut lanes, steps) = load.end()?;
+        self.steps += steps;
+        self.rig.lock()?;
+        self.rig.unlock()?;
+        let volumes = self.rig.volumes();
+        lanes.iter_mut().try_for_each(|lane| lane.verify(&volumes, false))?;
+        self.load = Some(Load::start(&volumes, lanes));
+        Ok(Some(String::new()))
+    }
+
     /// The devices that are not there at the next import: those that are pulled, as a person may have put
     /// them back meanwhile.
     fn missing(&mut self, rng: &mut Rng) -> Vec<PathBuf> {
@@ -541,11 +556,11 @@ impl Torture {
                 self.harm.remove(&path, Hurt::Offline);
             }
         }
-        let volume = self.rig.volume();
+        let volumes = self.rig.volumes();
         for lane in &mut lanes {
-            lane.verify(&volume, after_crash)?;
+            lane.verify(&volumes, after_crash)?;
         }
-        self.load = Some(Load::start(&volume, lanes));
+        self.load = Some(Load::start(&volumes, lanes));
         Ok(())
     }
 
@@ -580,8 +595,8 @@ impl Torture {
         let Some(load) = self.load.take() else { return Ok(()) };
         let (mut lanes, steps) = load.end()?;
         self.steps += steps;
-        let volume = self.rig.volume();
-        lanes.iter_mut().try_for_each(|lane| lane.verify(&volume, false))?;
+        let volumes = self.rig.volumes();
+        lanes.iter_mut().try_for_each(|lane| lane.verify(&volumes, false))?;
         let stale = || {
             let leaves = self.rig.pool().pool().vdevs().leaves();
             leaves.filter(|leaf| !leaf.missing_txgs.is_empty()).count()
@@ -621,6 +636,7 @@ impl Torture {
     /// Exports the pool, and judges it as a whole.
     pub fn judge(&mut self, zdb: bool) -> Result<(), String> {
         self.rig.export()?;
+        self.rig.ivs().count()?;
         let folder = self.rig.folder();
         let options = VerifyOptions { threads: 2, depth: Depth::Everything, check_space: true };
         let report = block_on(async {

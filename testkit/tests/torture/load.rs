@@ -36,7 +36,10 @@ pub fn content(lane: u64, version: u64, sector: u64) -> Vec<u8> {
     bytes
 }
 
-/// A part of the volume, and what its sectors may hold.
+/// The volumes: a plain one and an encrypted one.
+pub type Volumes = [Arc<LiveZvol>; 2];
+
+/// A part of one of the volumes, and what its sectors may hold.
 pub struct Lane {
     id: u64,
     first_sector: u64,
@@ -52,6 +55,11 @@ impl Lane {
         Self { id, first_sector, possible, version: 0, rng: Rng::new(seed ^ (id + 1)) }
     }
 
+    /// The volume that it is a part of.
+    fn volume<'a>(&self, volumes: &'a Volumes) -> &'a Arc<LiveZvol> {
+        &volumes[self.id as usize % volumes.len()]
+    }
+
     /// The version that a sector's bytes name, if they are what it wrote.
     fn version_of(&self, sector: u64, bytes: &[u8]) -> Result<u64, String> {
         let version = u64::from_le_bytes(bytes[8..16].try_into().unwrap_or_default());
@@ -63,7 +71,8 @@ impl Lane {
 
     /// Reads all of the lane. After a crash a sector may hold any of its possible versions, and holds exactly
     /// that one from then on.
-    pub fn verify(&mut self, volume: &LiveZvol, after_crash: bool) -> Result<(), String> {
+    pub fn verify(&mut self, volumes: &Volumes, after_crash: bool) -> Result<(), String> {
+        let volume = self.volume(volumes);
         let count = self.possible.len() as u64;
         for first in (0..count).step_by(256) {
             let sectors = 256.min(count - first);
@@ -166,10 +175,10 @@ pub struct Load {
 
 impl Load {
     /// Starts a client for each lane.
-    pub fn start(volume: &Arc<LiveZvol>, lanes: Vec<Lane>) -> Self {
+    pub fn start(volumes: &Volumes, lanes: Vec<Lane>) -> Self {
         let control = Arc::<Control>::default();
         let client = |mut lane: Lane| {
-            let (control, volume) = (Arc::clone(&control), Arc::clone(volume));
+            let (control, volume) = (Arc::clone(&control), Arc::clone(lane.volume(volumes)));
             std::thread::spawn(move || {
                 while !control.ends.load(Ordering::Relaxed) {
                     if let Err(error) = lane.step(&volume) {

@@ -1,7 +1,7 @@
 //! Data survive whatever is done to disks within their redundancy.
 //!
-//! Clients write to a volume and verify what they read, while disks are corrupted, pulled, returned, slowed,
-//! replaced, attached and detached, scrubs are started, paused and crashed into. A *round* is one such act. An
+//! Clients write to a plain volume and an encrypted one and verify what they read, while disks are corrupted, pulled, returned, slowed,
+//! replaced, attached and detached, scrubs are started, paused and crashed into, and the key is unloaded. A *round* is one such act. An
 //! *epoch* is a pool of one shape, some rounds, and its recovery: everything is returned, resilvered and
 //! scrubbed; then the pool must be ONLINE, a scrub must find nothing, every byte must be right, and every
 //! block is verified. Some pools are shown to `zdb`.
@@ -17,6 +17,7 @@
 //! | `rig` | the pool and its devices |
 //! | `harm` | what the devices have suffered, and what more they can |
 //! | `load` | the clients |
+//! | `ivs` | no initialization vector comes twice |
 //! | `acts` | the acts |
 //! | `caches` | acts on cache devices |
 //!
@@ -30,6 +31,8 @@
 mod acts;
 mod caches;
 mod harm;
+#[path = "../../../engine/tests/live/ivs.rs"]
+mod ivs;
 mod layouts;
 mod load;
 mod rig;

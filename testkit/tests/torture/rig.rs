@@ -14,18 +14,19 @@ use std::time::{Duration, Instant};
 use device::simulated::{Fault, SimulatedDevice};
 use device::{Cause, Device, OpenOptions, block_on};
 use engine::cache::ArcCache;
-use engine::dsl::edit;
+use engine::dsl::keys::{KeyFormat, UserKey};
+use engine::dsl::{Dsl, edit};
 use engine::pool::discovery::{Candidate, group};
 use engine::pool::import::ImportOptions;
-use engine::pool::live::{LivePool, NewLeaf, NewTop, Surroundings};
+use engine::pool::live::{LivePool, NewLeaf, NewTop, Surroundings, Syncing};
 use engine::vdev::Vdev;
-use engine::zvol::LiveZvol;
 use ondisk::Guid;
 use ondisk::vdev_config::PoolState;
 use testkit::Rng;
 
+use super::ivs::Ivs;
 use super::layouts::Shape;
-use super::load::SECTOR_BYTES;
+use super::load::{SECTOR_BYTES, Volumes};
 use super::support::{self, POOL, new_pool};
 
 /// Where labels end and data begin.
@@ -42,6 +43,13 @@ struct Disk {
     device: Weak<SimulatedDevice>,
 }
 
+/// The volumes: one that is plain, and one that is encrypted.
+const VOLUMES: [&str; 2] = ["vol", "secret"];
+/// The user's key of the latter.
+const KEY: [u8; 32] = [7; 32];
+const SUITES: [&str; 6] =
+    ["aes-256-gcm", "aes-128-ccm", "aes-192-gcm", "aes-256-ccm", "aes-128-gcm", "aes-192-ccm"];
+
 /// The pool, and its devices.
 pub struct Rig {
     folder: tempfile::TempDir,
@@ -50,19 +58,22 @@ pub struct Rig {
     pool: Option<Arc<LivePool>>,
     seed: u64,
     device_bytes: u64,
-}
-
-fn surroundings(seed: u64) -> Surroundings {
-    // Small, so that most reads come from devices.
-    Surroundings { cache: Some(Arc::new(ArcCache::new(16 << 20))), ..support::surroundings(seed) }
+    ivs: Ivs,
 }
 
 impl Rig {
-    /// A new pool with a volume of so many sectors, which is committed by its own thread.
+    fn surroundings(&self) -> Surroundings {
+        // Small, so that most reads come from devices.
+        let cache = Some(Arc::new(ArcCache::new(16 << 20)));
+        Surroundings { env: self.ivs.env(self.seed), cache, ..support::surroundings(self.seed) }
+    }
+
+    /// A new pool with volumes of so many sectors, which is committed by its own thread.
     pub fn create(shape: &Shape, seed: u64, sectors: u64) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let device_bytes = shape.device_bytes;
-        let mut rig = Self { folder, disks: BTreeMap::new(), next: 0, pool: None, seed, device_bytes };
+        let ivs = Ivs::default();
+        let mut rig = Self { folder, disks: BTreeMap::new(), next: 0, pool: None, seed, device_bytes, ivs };
         let mut tops = Vec::new();
         for (layout, class, count) in shape.tops {
             let leaves = (0..*count).map(|_| rig.new_disk(device_bytes)).collect();
@@ -71,14 +82,24 @@ impl Rig {
         let mut new = new_pool(tops, 12);
         new.spares = (0..shape.spares).map(|_| rig.new_disk(device_bytes)).collect();
         block_on(async {
-            let pool = LivePool::create(new, surroundings(seed)).await.expect("a pool");
+            let pool = LivePool::create(new, rig.surroundings()).await.expect("a pool");
             pool.start().expect("a thread");
-            let volume = edit::NewDataset {
-                name: support::full("vol"),
-                contents: edit::NewContents::Volume { size: sectors * SECTOR_BYTES as u64, sparse: true },
-                properties: vec![("volblocksize".into(), "16384".into())],
-            };
-            pool.change(move |s| async move { edit::create(&s, &volume).await }).await.expect("a volume");
+            let key = UserKey::new(KeyFormat::Raw, &KEY, None, &**pool.env()).expect("a key");
+            let suite = SUITES[(seed >> 2) as usize % SUITES.len()];
+            for (name, key) in VOLUMES.into_iter().zip([None, Some(Arc::new(key))]) {
+                let mut volume = edit::NewDataset {
+                    name: support::full(name),
+                    contents: edit::NewContents::Volume { size: sectors * SECTOR_BYTES as u64, sparse: true },
+                    properties: vec![("volblocksize".into(), "16384".into())],
+                };
+                if key.is_some() {
+                    let encryption = [("encryption", suite), ("keyformat", "raw")];
+                    volume.properties.extend(encryption.map(|(name, value)| (name.into(), value.into())));
+                }
+                let create =
+                    move |s: Syncing| async move { edit::create_with_key(&s, &volume, key.as_ref()).await };
+                pool.change(create).await.expect("a volume");
+            }
             rig.pool = Some(pool);
         });
         rig
@@ -94,12 +115,34 @@ impl Rig {
         self.pool.as_ref()
     }
 
-    /// Opens the volume.
-    pub fn volume(&self) -> Arc<LiveZvol> {
-        block_on(async {
-            let id = support::objset_of(self.pool(), "vol").await.expect("the volume");
-            self.pool().volume(id).await.expect("the volume opens")
+    /// Opens the volumes.
+    pub fn volumes(&self) -> Volumes {
+        VOLUMES.map(|name| {
+            block_on(async {
+                let id = support::objset_of(self.pool(), name).await.expect("the volume");
+                self.pool().volume(id).await.expect("the volume opens")
+            })
         })
+    }
+
+    /// Unloads the key of the encrypted volume, which must not be open.
+    pub fn lock(&self) -> Result<(), String> {
+        block_on(self.pool().unload_key(&support::full(VOLUMES[1]))).map_err(|error| format!("lock: {error}"))
+    }
+
+    /// Loads it, and has its log replayed.
+    pub fn unlock(&self) -> Result<(), String> {
+        let load = async {
+            let dsl = Dsl::open(&self.pool().view()).await?;
+            dsl.load_key(&support::full(VOLUMES[1]), &KEY, false).await?;
+            self.pool().replay_unlocked().await
+        };
+        block_on(load).map_err(|error| format!("unlock: {error}"))
+    }
+
+    /// What was used to encrypt.
+    pub fn ivs(&self) -> &Ivs {
+        &self.ivs
     }
 
     /// A new file of this size, as a device that the pool may get.
@@ -260,12 +303,13 @@ impl Rig {
             found.retain(|pool| pool.name == POOL);
             let [found] = &found[..] else { return Err(format!("{} pools are found", found.len())) };
             let options = ImportOptions { force: true, ..ImportOptions::default() };
-            let pool = LivePool::import(found, &options, surroundings(self.seed)).await;
+            let pool = LivePool::import(found, &options, self.surroundings()).await;
             let pool = pool.map_err(|error| format!("import: {error}"))?;
             pool.start().map_err(|error| format!("start: {error}"))?;
             self.pool = Some(pool);
             Ok(())
-        })
+        })?;
+        self.unlock()
     }
 
     /// The folder with the files of the pool.

@@ -149,6 +149,22 @@ fn copies_of(request: &WriteRequest) -> u8 {
     request.copies.clamp(1, 3)
 }
 
+/// The bit in the last word of a key that tells an encrypted block (`DDK_CRYPT`).
+const IS_ENCRYPTED: u64 = 1 << 39;
+
+/// The key of a block in the tables: that of any pointer to it. Of an encrypted one the checksum has its MAC.
+fn key_of(request: &WriteRequest, block: &Stored) -> DdtKey {
+    let lsize = Lsize(request.data.len() as u64);
+    let plain = DdtKey::of_parts(block.digest, lsize, block.psize, block.compress);
+    match block.crypt {
+        None => plain,
+        Some(_) => {
+            let [first, second, third, fourth, sizes] = plain.words();
+            DdtKey::from_words([first, second, third, fourth, sizes | IS_ENCRYPTED])
+        }
+    }
+}
+
 /// The pointer of `request` to a block that is stored.
 fn pointer(request: &WriteRequest, block: &Stored, shared: &SharedBlock, txg: Txg) -> Result<Blkptr> {
     let parts = BlkptrParts {
@@ -229,9 +245,7 @@ impl Writer {
         let Some(table) = &self.dedup else { return Ok(candidates) };
         for (owner, (request, encoded)) in batch.iter().zip(encoded).enumerate() {
             if let (Some(_), Encoded::Stored(block)) = (request.dedup, encoded) {
-                let lsize = Lsize(request.data.len() as u64);
-                let key = DdtKey::of_parts(block.digest, lsize, block.psize, block.compress);
-                candidates.entries.insert(owner, (request.checksum, key));
+                candidates.entries.insert(owner, (request.checksum, key_of(request, block)));
             }
         }
         if !candidates.is_empty() {

@@ -24,6 +24,9 @@
 //!
 //! A gang that is overwritten in its group keeps all its places ([`rewrite`]).
 //!
+//! A gang of an encrypted object set is made of the block as it was sealed. The digest of its first header is
+//! folded to half of its size, as that of a block is whose pointer has a MAC in the other half.
+//!
 //! Source of the facts: OpenZFS 2.4 `zio.c` (`zio_write_gang_block`), `zio.h` (`gbh_nblkptrs`), `vdev.h`
 //! (`vdev_gang_header_psize`).
 
@@ -48,6 +51,16 @@ pub(super) struct Gang<'a> {
     pub copies: usize,
     pub checksum: ChecksumType,
     pub salt: Option<&'a [u8; 32]>,
+    /// Whether the block's pointer has a MAC in half of its checksum: its header, and that of no member, has
+    /// half a digest too.
+    pub with_mac: bool,
+}
+
+impl Gang<'_> {
+    /// For a member that is a gang again.
+    fn below(self) -> Self {
+        Self { with_mac: false, ..self }
+    }
 }
 
 /// The reason why a gang could not be made.
@@ -107,7 +120,7 @@ pub(super) fn create<S: Space>(
                 if size <= placement.units.min_alloc {
                     return Err(Refused::NoSpace);
                 }
-                create(placement, gang, part.clone())?
+                create(placement, gang.below(), part.clone())?
             }
         };
         for (header, member) in headers.iter_mut().zip(&dvas) {
@@ -115,7 +128,7 @@ pub(super) fn create<S: Space>(
         }
         members.push(member(gang, dvas, &part, placement.txg)?);
     }
-    write_header(placement, gang.owner, &headers, &members)?;
+    write_header(placement, gang, &headers, &members)?;
     Ok(headers)
 }
 
@@ -157,13 +170,13 @@ pub(super) fn rewrite<S: Space>(
         rest = rest.slice(size..rest.len());
         let dvas: Vec<Dva> = old.dvas().collect();
         match below {
-            Some(below) => rewrite(placement, gang, &dvas, below, part.clone())?,
+            Some(below) => rewrite(placement, gang.below(), &dvas, below, part.clone())?,
             None => placement.write(gang.owner, &dvas, part.clone()),
         }
         members.push(member(gang, dvas, &part, placement.txg)?);
     }
     match rest.len() {
-        0 => write_header(placement, gang.owner, headers, &members),
+        0 => write_header(placement, gang, headers, &members),
         _ => Err(Refused::Impossible("the members of a gang are shorter than the block".into())),
     }
 }
@@ -191,7 +204,7 @@ fn member(gang: Gang<'_>, dvas: Vec<Dva>, part: &[u8], txg: Txg) -> Result<Blkpt
 
 fn write_header<S: Space>(
     placement: &mut Placement<'_, S>,
-    owner: usize,
+    gang: Gang<'_>,
     headers: &[Dva],
     members: &[Blkptr],
 ) -> Result<(), Refused> {
@@ -204,8 +217,8 @@ fn write_header<S: Space>(
     }
     let first = headers.first().ok_or_else(|| Refused::Impossible("a gang without a header".into()))?;
     let (vdev, offset) = (first.vdev.get().into(), first.offset.get());
-    checksum::seal_gang(&mut bytes, vdev, offset, placement.txg.get(), ByteOrder::Little)
+    checksum::seal_gang(&mut bytes, vdev, offset, placement.txg.get(), gang.with_mac, ByteOrder::Little)
         .map_err(|error| Refused::Impossible(error.to_string()))?;
-    placement.write(owner, headers, IoBuf::from(&bytes[..]).into());
+    placement.write(gang.owner, headers, IoBuf::from(&bytes[..]).into());
     Ok(())
 }

@@ -2,11 +2,11 @@
 //!
 //!     CENOTE_BENCH_DIR=DIR cargo bench -p cenote --bench crypt
 //!
-//! In `DIR` (a file system that takes direct I/O, with 12 GiB free; a folder in memory shows what the processor
-//! alone does) a pool on one file gets for each suite, and without one, a volume with blocks of 128 KiB and one
-//! with blocks of 8 KiB. In each round every cell of the table is measured once, with the volumes in turns, so
-//! that what else the machine does falls on all of them. The table has the medians of rounds, of operations a
-//! second, and what these are of the plain volume's.
+//! In `DIR` (a file system that takes direct I/O, with 12 GiB free; a folder in memory shows what the
+//! processor alone does) a pool on one file gets for each suite, and without one, a volume with blocks of
+//! 128 KiB and one with blocks of 8 KiB. In each round every cell of the table is measured once, with the
+//! volumes in turns, so that what else the machine does falls on all of them. The table has the medians of
+//! rounds, of operations a second, and what these are of the plain volume's.
 //!
 //! | row | what is measured |
 //! |---|---|

@@ -31,6 +31,9 @@ pub struct Seen {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+/// The contents of larger files are not looked at.
+const MOST_BYTES: u64 = 1 << 30;
+
 /// All files, by path; a file with several names is there several times.
 pub async fn see(zpl: &Arc<Zpl>) -> BTreeMap<String, Seen> {
     let mut found = BTreeMap::new();
@@ -48,7 +51,8 @@ pub async fn see(zpl: &Arc<Zpl>) -> BTreeMap<String, Seen> {
                 }
             }
             FileType::Symlink => content = node.read_link().await.unwrap(),
-            FileType::Regular => {
+            // Larger ones have holes that do not fit into memory.
+            FileType::Regular if stat.size <= MOST_BYTES => {
                 content.resize(stat.size as usize, 0);
                 node.read_at(0, &mut content).await.unwrap();
             }

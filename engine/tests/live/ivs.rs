@@ -1,8 +1,8 @@
 //! Every initialization vector that encrypts a block is counted.
 //!
 //! A key, a salt and an initialization vector may be used together once, whatever happens: in the life of a
-//! pool, and in all that becomes of it after crashes, for the same keys go on there. So all lives of a pool are
-//! counted together. Tests of other crates take this file along.
+//! pool, and in all that becomes of it after crashes, for the same keys go on there. So all lives of a pool
+//! are counted together. Tests of other crates take this file along.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};

@@ -1,9 +1,9 @@
-//! Nothing of what is encrypted is on the devices: not in blocks, not in intent logs on a log device, not on a
-//! cache device, not in what is free again.
+//! Nothing of what is encrypted is on the devices: not in blocks, not in intent logs on a log device, not on
+//! a cache device, not in what is free again.
 //!
-//! Text is planted wherever a file or volume can have it, in an encrypted dataset and, another one, in a plain
-//! one. After each kind of operation the raw devices are searched for both: the plain one shows that the
-//! search finds what is there.
+//! Text is planted wherever a file or volume can have it, in an encrypted dataset and, another one, in a
+//! plain one. After each kind of operation the raw devices are searched for both: the plain one shows that
+//! the search finds what is there.
 
 use std::fs;
 use std::path::PathBuf;

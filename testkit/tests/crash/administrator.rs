@@ -67,8 +67,8 @@ struct Choices {
     own: (u64, bool),
 }
 
-/// Makes changes until the clients are done. `more` are devices to add, with their sector size. Where there are
-/// dedup tables they are pruned too, and where there are keys they change.
+/// Makes changes until the clients are done. `more` are devices to add, with their sector size. Where there
+/// are dedup tables they are pruned too, and where there are keys they change.
 pub async fn administrator(
     shared: &Shared,
     pool: &Arc<LivePool>,

@@ -308,9 +308,7 @@ fn nothing_promised_of_files_is_lost_when_the_power_fails() {
                     let haunted = run.moves.haunt(point, &mut disks, &mut Rng::new(state ^ point as u64));
                     states += 1;
                     without_logs += u64::from(!haunted.is_empty());
-                    if let Err(error) =
-                        try_state(&run, point, disks, state ^ (point as u64) << 8, rng.once_in(8))
-                    {
+                    if let Err(error) = try_state(&run, point, disks, state ^ states << 8, rng.once_in(8)) {
                         panic!(
                             "CENOTE_CRASH_SECONDS=0 CENOTE_CRASH_SEED={seed}, point {point}, state {state}, \
                              devices that are no longer the pool's {haunted:?}: {error}"

@@ -1,8 +1,9 @@
 //! Keys of the encrypted datasets of a run.
 //!
-//! An encrypted pool has two encryption roots: its root filesystem, whose key the clients' volume `a` inherits,
-//! and the volume that the administrator has to itself, with its clones. Volume `b` is plain. A user's key has
-//! a number; which ones may open a root after a power cut the history says, and exactly one must.
+//! An encrypted pool has two encryption roots: its root filesystem, whose key the clients' volume `a`
+//! inherits, and the volume that the administrator has to itself, with its clones. Volume `b` is plain. A
+//! user's key has a number; which ones may open a root after a power cut the history says, and exactly one
+//! must.
 
 use std::sync::Arc;
 

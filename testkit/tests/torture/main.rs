@@ -1,10 +1,11 @@
 //! Data survive whatever is done to disks within their redundancy.
 //!
-//! Clients write to a plain volume and an encrypted one and verify what they read, while disks are corrupted, pulled, returned, slowed,
-//! replaced, attached and detached, scrubs are started, paused and crashed into, and the key is unloaded. A *round* is one such act. An
-//! *epoch* is a pool of one shape, some rounds, and its recovery: everything is returned, resilvered and
-//! scrubbed; then the pool must be ONLINE, a scrub must find nothing, every byte must be right, and every
-//! block is verified. Some pools are shown to `zdb`.
+//! Clients write to a plain volume and an encrypted one and verify what they read, while disks are
+//! corrupted, pulled, returned, slowed, replaced, attached and detached, scrubs are started, paused and
+//! crashed into, and the key is unloaded. A *round* is one such act. An *epoch* is a pool of one shape, some
+//! rounds, and its recovery: everything is returned, resilvered and scrubbed; then the pool must be ONLINE,
+//! a scrub must find nothing, every byte must be right, and every block is verified. Some pools are shown to
+//! `zdb`.
 //!
 //! Acts never exceed the redundancy, as the torturer knows it (`harm`). So no client may ever get an error or
 //! a wrong byte, and no scrub may find what it cannot repair.

@@ -35,6 +35,9 @@ mod hand;
 #[path = "../../../engine/tests/live/history.rs"]
 #[allow(dead_code, reason = "parts of it are for others")]
 mod history;
+#[path = "../../../engine/tests/live/ivs.rs"]
+#[allow(dead_code, reason = "parts of it are for others")]
+mod ivs;
 mod judge;
 mod lab;
 mod pools;

@@ -21,7 +21,7 @@ use testkit::manifest::hex_sha256;
 use super::scrub::import;
 use super::{DISK_BYTES, VOLUME_BYTES, content, open, surroundings};
 
-async fn volume(pool: &Arc<LivePool>, name: &str) -> Arc<LiveZvol> {
+pub async fn volume(pool: &Arc<LivePool>, name: &str) -> Arc<LiveZvol> {
     let dsl = engine::dsl::Dsl::open(&pool.view()).await.expect("its datasets");
     let id = dsl.find(name).await.expect(name).objset_id();
     pool.volume(id).await.expect(name)
@@ -65,7 +65,7 @@ async fn checked(pool: &Arc<LivePool>) -> DedupReport {
     dedup
 }
 
-fn disks_in(folder: &Path) -> Vec<PathBuf> {
+pub fn disks_in(folder: &Path) -> Vec<PathBuf> {
     let disks: Vec<PathBuf> = (0..2).map(|index| folder.join(format!("d{index}"))).collect();
     for disk in &disks {
         std::fs::File::create(disk).and_then(|file| file.set_len(DISK_BYTES)).expect("a disk");
@@ -73,7 +73,7 @@ fn disks_in(folder: &Path) -> Vec<PathBuf> {
     disks
 }
 
-fn mirror(disks: &[PathBuf], is_fast: bool) -> NewPool {
+pub fn mirror(disks: &[PathBuf], is_fast: bool) -> NewPool {
     let leaves = disks.iter().map(|path| {
         let (device, path) = (open(path), path.clone());
         NewLeaf { device, path, is_file: false, whole_disk: false }

@@ -10,6 +10,7 @@ mod diff;
 #[allow(dead_code, reason = "parts of it are for others")]
 #[path = "../../../engine/tests/live/diff_model.rs"]
 mod diff_model;
+mod encrypted;
 mod heal;
 mod l2arc;
 mod log;

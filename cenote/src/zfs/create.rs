@@ -1,7 +1,7 @@
 //! `zfs create` and `zfs clone`: new filesystems and volumes.
 
 use anyhow::{Context, Result};
-use server::api::{CloneSnapshot, CreateDataset, Created};
+use server::api::{ApiError, CloneSnapshot, CreateDataset, Created};
 use server::sizes::parse_size;
 
 use super::change;
@@ -91,7 +91,7 @@ impl Arguments {
         let absent = || format!("cannot create '{name}': no such pool '{}'", super::pool_of(&name));
         if asked.is_asked_for() && !self.dry_run {
             // What can be refused without the key is refused before it is asked for.
-            change(&CreateDataset { dry_run: true, ..request.clone() }, absent)?;
+            change(&CreateDataset { dry_run: true, ..request.clone() }, absent).map_err(as_of_create)?;
             request.key = Some(asked.ask().with_context(|| format!("cannot create '{name}'"))?);
         }
         let created = change(&request, absent)?;
@@ -172,5 +172,16 @@ impl CloneArguments {
         let created = change(&request, || super::absent(&snapshot))?;
         tell(&created);
         Ok(())
+    }
+}
+
+/// What a check refuses, in the words of the command that it was made for.
+fn as_of_create(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<ApiError>() {
+        Ok(error) => {
+            let message = error.message.replacen("cannot verify", "cannot create", 1);
+            ApiError { message, ..error }.into()
+        }
+        Err(error) => error,
     }
 }

@@ -233,13 +233,13 @@ fn another_user_does_what_was_allowed_and_nothing_else() {
     // A limit binds the user and not root, and no user who may change it.
     session.print(&["zfs", "set", "filesystem_limit=1", "tank/a"]);
     let refused = theirs("create tank/a/more");
-    assert!(refused.code == 1 && refused.err.contains("filesystem limit"), "{refused:?}");
+    assert!(refused.code == 1 && refused.err.contains("out of space"), "{refused:?}");
     session.print(&["zfs", "create", "tank/a/more"]);
     session.print(&["zfs", "allow", "-l", "-u", "12345", "filesystem_limit", "tank/a"]);
     done("create tank/a/most");
     session.print(&["zfs", "set", "filesystem_limit=1", "tank/b"]);
     let refused = receive(&[], "tank/b/again");
-    assert!(refused.code == 1 && refused.err.contains("filesystem limit"), "{refused:?}");
+    assert!(refused.code == 1 && refused.err.contains("out of space"), "{refused:?}");
     // The history has the user.
     let history = session.print(&["zpool", "history", "-l", "tank"]);
     let made = history.lines().find(|line| line.contains("zfs create tank/a/n")).unwrap();

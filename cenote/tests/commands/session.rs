@@ -134,6 +134,11 @@ impl Session {
         self.daemon.id()
     }
 
+    /// Where the daemon answers.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("api.sock")
+    }
+
     /// Where the daemon serves volumes.
     pub fn nbd_socket(&self) -> PathBuf {
         self.directory.path().join("nbd.sock")

@@ -235,7 +235,8 @@ fn join(disk: &Disk, bp: &Blkptr, copy: usize, allocated: &mut u64) -> (Vec<u8>,
     let first = bp.dva(0).unwrap();
     let dva = bp.dva(copy).unwrap();
     let header = &disk[&(dva.vdev.get(), dva.offset.get())][..];
-    checksum::verify_gang(header, first.vdev.get().into(), first.offset.get(), TXG.get(), false).unwrap();
+    let (vdev, offset) = (first.vdev.get().into(), first.offset.get());
+    checksum::verify_gang(header, vdev, offset, TXG.get(), bp.uses_crypt()).unwrap();
     *allocated += 4096;
     let mut reader = Reader::new("gang header", header, ByteOrder::Little);
     let mut data = Vec::new();

@@ -503,7 +503,7 @@ fn a_prune_says_how_far_it_is_and_prunes_take_turns() {
         let first = spawn(Prune::Percent(50));
         let seen = loop {
             match pool.dedup_prune() {
-                Some(seen) if seen.looked_at == seen.total / 2 => break seen,
+                Some(seen) if seen.total > 0 && seen.looked_at == seen.total / 2 => break seen,
                 _ => thread::yield_now(),
             }
         };

@@ -57,7 +57,8 @@ impl Serialize for Secret {
 
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Bytes)
+        // As it comes: what is no list would otherwise be shown in the error.
+        deserializer.deserialize_any(Bytes)
     }
 }
 
@@ -88,6 +89,14 @@ impl<'de> Visitor<'de> for Bytes {
     }
 
     fn visit_u64<E: Error>(self, _: u64) -> Result<Secret, E> {
+        Err(E::custom("a key is a list of bytes, not a number"))
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Secret, E> {
+        Err(E::custom("a key is a list of bytes, not a number"))
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Secret, E> {
         Err(E::custom("a key is a list of bytes, not a number"))
     }
 }
@@ -131,7 +140,9 @@ mod tests {
 
     #[test]
     fn a_key_of_a_wrong_form_is_not_repeated() {
-        for wrong in [r#""sesame77""#, "77777777", "[777]", r#"["sesame77"]"#, r#"{"sesame77": 1}"#] {
+        for wrong in
+            [r#""sesame77""#, "77777777", "-77", "7.77", "[777]", r#"["sesame77"]"#, r#"{"sesame77": 1}"#]
+        {
             let error = serde_json::from_str::<Secret>(wrong).unwrap_err().to_string();
             assert!(!error.contains("77"), "{error}");
         }

@@ -27,7 +27,7 @@
 //! | `dedup` | blocks that are stored already |
 //! | `encode` | compress, embed, checksum: pure functions |
 //! | `features` | what the pool's features allow |
-//! | [`seal`] | blocks of encrypted object sets |
+//! | `seal` | blocks of encrypted object sets |
 //! | `place` | space and pieces of a batch |
 //! | `gang` | blocks in parts |
 //! | `log_block` | blocks of intent logs |

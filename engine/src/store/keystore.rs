@@ -46,11 +46,12 @@ impl Keystore {
         self.keys.write().ignore_poison().remove(&objset).is_some()
     }
 
-    /// The key of an object set is that of another one from now on too, if that is loaded.
+    /// The key of an object set is that of another one from now on too, if that is loaded, and else none.
     pub fn share(&self, from: ObjsetId, to: ObjsetId) {
         let mut keys = self.keys.write().ignore_poison();
-        if let Some(key) = keys.get(&from).cloned() {
-            keys.insert(to, key);
+        match keys.get(&from).cloned() {
+            Some(key) => drop(keys.insert(to, key)),
+            None => drop(keys.remove(&to)),
         }
     }
 

@@ -300,6 +300,7 @@ pub(super) async fn create_dataset(
     let Some(origin) = origin else {
         phys.deadlist = deadlist::create(s).await?;
         let id = objects::create_object(s, DmuType::DSL_DATASET, phys.encode(objects::ORDER)).await?;
+        crypto::forget(s, id);
         objects::change_dir(s, dir, |dir| dir.head_dataset = id).await?;
         return Ok(id);
     };
@@ -316,6 +317,8 @@ pub(super) async fn create_dataset(
     phys.deadlist = deadlist::clone(s, deadlist, of.creation_txg, origin).await?;
     let id = objects::create_object(s, DmuType::DSL_DATASET, phys.encode(objects::ORDER)).await?;
     features::copy(s, origin, id).await?;
+    // A change that failed may have left a key for the number.
+    crypto::forget(s, id);
     crypto::share_with_clone(s, (origin, of.dir), (dir, id)).await?;
 
     objects::change_dataset(s, origin, |origin| origin.num_children += 1).await?;

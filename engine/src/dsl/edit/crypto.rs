@@ -246,7 +246,8 @@ pub(super) fn share(s: &SyncTask, from: ObjectId, to: ObjectId) {
     s.pool().keystore().share(ObjsetId(from.get()), ObjsetId(to.get()));
 }
 
-/// A dataset is there no more. Its number may become that of one with another key, or with none.
+/// A dataset is there no more, or is new. Its number may become that of one with another key, or with none,
+/// and a change that failed may have left a key for it.
 pub(super) fn forget(s: &SyncTask, dataset: ObjectId) {
     s.pool().keystore().remove(ObjsetId(dataset.get()));
 }

@@ -16,8 +16,9 @@
 //! They are not embedded in pointers, are no nop-writes, and are never overwritten in place. A gang is
 //! encrypted as a whole; its members are parts of the ciphertext and know nothing of it.
 //!
-//! A deduplicated block gets salt and IV from an HMAC of its bytes: equal blocks of one key become equal
-//! ciphertexts. Blocks of different keys never look equal.
+//! A block that is to be deduplicated gets salt and IV from an HMAC of its bytes: equal blocks of one key
+//! become equal ciphertexts. Blocks of different keys never look equal. No object set asks for that yet,
+//! since entries of the tables have to keep salts and IVs (`dmu::live::policy`).
 //!
 //! # Initialization vectors never come twice
 //! An IV that is used for two different plaintexts under one block key betrays both, and with GCM the key of

@@ -396,6 +396,7 @@ impl Daemon {
             open.view().vdevs().reporter().sysevent(name, None, Vec::new());
         }
         open.tell(What::Closed);
+        tracing::info!(pool = open.name(), state = ?order.state, forced = order.force, "a pool is closed");
         closed.map_err(|error| order.crashed(open, &error.to_string()))
     }
 

@@ -143,6 +143,7 @@ impl Daemon {
         drop(opening);
         self.report_events_of(&open, "pool_create");
         let opened = self.serve(&open, &changing, no_mount, false).await;
+        tracing::info!(pool = open.name(), guid = opened.guid, "a pool is created");
         drop(changing);
         Ok((open, opened))
     }

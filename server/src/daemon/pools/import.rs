@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use device::IgnorePoison;
 use engine::dsl::Dsl;
@@ -87,6 +88,7 @@ impl Daemon {
         self.refuse_open(name, found)?;
         let doing = format!("cannot import '{}'", found.name);
         let opening = self.begin_opening(&doing, name)?;
+        let began = Instant::now();
         let import_options = ImportOptions {
             new_name: request.new_name.clone(),
             temporary: request.temporary,
@@ -151,6 +153,15 @@ impl Daemon {
             fuse::clear_stale_of(&found.name);
         }
         let mut opened = self.serve(&open, &changing, request.no_mount, request.load_keys).await;
+        tracing::info!(
+            pool = open.name(),
+            guid = opened.guid,
+            is_writable = open.live().is_some(),
+            mounts = opened.mounts.len(),
+            volumes = opened.volumes.len(),
+            seconds = began.elapsed().as_secs_f64(),
+            "a pool is imported"
+        );
         opened.warnings.extend(self.keep(&open));
         Ok(opened)
     }

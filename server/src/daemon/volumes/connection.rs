@@ -30,6 +30,8 @@ static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 #[derive(Debug)]
 pub struct Connection {
     pub(in crate::daemon) client: Client,
+    /// The name that the volume had when the client came, for the log.
+    volume: String,
     /// The number of the connection.
     pub(in crate::daemon) id: u64,
     pub(in crate::daemon) under_way: Arc<UnderWay>,
@@ -39,9 +41,41 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(client: Client, recorder: Arc<Recorder>, link: Option<Arc<Link>>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        volume: String,
+        recorder: Arc<Recorder>,
+        link: Option<Arc<Link>>,
+    ) -> Self {
         let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
-        Self { client, id, under_way: Arc::default(), recorder, link, done: Done::default() }
+        let Client { protocol, name } = &client;
+        let client_name = name.as_deref();
+        tracing::info!(
+            volume,
+            protocol,
+            client = client_name,
+            connection = id,
+            "a client of a volume connected"
+        );
+        Self { client, volume, id, under_way: Arc::default(), recorder, link, done: Done::default() }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let Self { client: Client { protocol, name }, volume, id, .. } = self;
+        let [reads, nread, writes, nwritten] = self.done.numbers();
+        tracing::info!(
+            volume,
+            protocol,
+            client = name.as_deref(),
+            connection = id,
+            reads,
+            nread,
+            writes,
+            nwritten,
+            "a client of a volume is gone"
+        );
     }
 }
 
@@ -82,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_request_is_listed_while_it_waits_and_counted_when_it_is_done() {
-        let connection = Connection::new(Client::unnamed("nbd"), Arc::default(), None);
+        let connection = Connection::new(Client::unnamed("nbd"), "tank/v".to_owned(), Arc::default(), None);
         let asked =
             BlockRequest { operation: BlockOperation::Read, offset: 4096, len_bytes: 512, is_stable: false };
         let answer = Notify::new();

@@ -258,8 +258,9 @@ impl OpenPool {
         match lock(&self.connections).as_mut() {
             Some(connections) => {
                 connections.retain(|other| other.strong_count() > 0);
+                let layer = Connection::new(client, name.clone(), recorder, link);
                 let volume = OpenVolume::new(self, name, guid, access, is_writable);
-                let export = Layered { layer: Connection::new(client, recorder, link), inner: volume };
+                let export = Layered { layer, inner: volume };
                 let export = Arc::new(export);
                 connections.push(Arc::downgrade(&export));
                 Ok(export)

@@ -190,6 +190,29 @@ fn every_command_of_the_documents_is_one() {
 }
 
 #[test]
+fn options_that_come_with_the_package_are_options() {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
+    let defaults = fs::read_to_string(packaging.join("cenote.default")).expect("the options");
+    let image = fs::read_to_string(packaging.join("Containerfile")).expect("the image");
+    // Lines "#   --option VALUE   what it does", and those of the assignment.
+    let offered = defaults.lines().filter_map(|line| line.strip_prefix("#   "));
+    let offered = offered.map(|line| line.split("   ").next().unwrap_or_default());
+    let set = defaults.lines().filter_map(|line| line.strip_prefix("CENOTE_OPTIONS="));
+    let set = set.map(|value| value.trim_matches('"'));
+    let command = image.lines().find_map(|line| line.strip_prefix("CMD [")).expect("a command");
+    let command = command.trim_end_matches(']').replace(['"', ','], "").replacen("serve ", "", 1);
+    let all: Vec<String> = offered.chain(set).map(str::to_owned).chain([command]).collect();
+    assert!(all.len() >= 6, "{all:?}");
+    let typed = |options: String| Typed {
+        at: "packaging".to_owned(),
+        text: format!("cenote serve {options}"),
+        is_whole: true,
+    };
+    let faults: Vec<String> = all.into_iter().map(typed).filter_map(|typed| fault(&typed)).collect();
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+#[test]
 fn what_is_typed_in_the_table_of_the_labs_questions_needs_nothing_more() {
     let chapter = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/lab.md");
     let chapter = fs::read_to_string(chapter).expect("the chapter");

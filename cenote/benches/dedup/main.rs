@@ -8,8 +8,8 @@
 //! With `CENOTE_OZBENCH` (the path of a program that drives OpenZFS's engine in userspace, as `--bench
 //! writes` describes it) that engine runs beside. It writes only data that never occurred before.
 //!
-//! - `writes of 128K`, `writes of 8K`: writes with `dedup=off`, `on` and `verify`, of data that never
-//!   occurred before and of data that are stored already; the table fits into memory.
+//! - `writes of 128K`, `writes of 8K`: writes with `dedup=off`, `on` (SHA-256), `verify` and `blake3`, of data
+//!   that never occurred before and of data that are stored already; the table fits into memory.
 //! - `curve`: 4K writes of new data while the table grows to four times the ARC, by its size in memory, and
 //!   plain writes to a pool of the same age.
 //! - `scale`: a table of 33.6 million entries, simulated: rate of inserts, memory, import.
@@ -41,7 +41,7 @@ use self::pools::{Bed, Contents};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const DEDUPS: [&str; 3] = ["off", "on", "verify"];
+const DEDUPS: [&str; 4] = ["off", "on", "verify", "blake3"];
 /// Writes under way.
 const DEPTH: usize = 16;
 /// Blocks that are written again and again as data that are stored already.
@@ -127,20 +127,22 @@ fn ratio(part: Option<f64>, whole: Option<f64>) -> String {
 
 fn writes(scale: &Scale, block_bytes: u64) {
     println!(
-        "{:<22} {:>8} {:>8} {:>8} {:>7} {:>7} {:>8} {:>8} {:>7} {:>8}",
+        "{:<21} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7}",
         "operations a second",
         "off",
         "on",
         "verify",
+        "blake3",
         "on/off",
         "ver/off",
+        "b3/off",
         "ozfs off",
         "ozfs on",
         "ozfs",
         "on/ozfs"
     );
     for contents in [Contents::New, Contents::Known] {
-        let mut rates = [const { Vec::new() }; 5];
+        let mut rates = [const { Vec::new() }; 6];
         for _ in 0..scale.rounds {
             for (rates, dedup) in rates.iter_mut().zip(DEDUPS) {
                 rates.push(write_rate(scale, block_bytes, contents, dedup));
@@ -151,15 +153,17 @@ fn writes(scale: &Scale, block_bytes: u64) {
                 }
             }
         }
-        let [off, on, verify, their_off, their_on] = rates.map(|mut all| median(&mut all));
+        let [off, on, verify, blake3, their_off, their_on] = rates.map(|mut all| median(&mut all));
         println!(
-            "{:<22} {:>8} {:>8} {:>8} {:>7} {:>7} {:>8} {:>8} {:>7} {:>8}",
+            "{:<21} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7}",
             format!("{}K, {}", block_bytes >> 10, contents.name()),
             shown(off),
             shown(on),
             shown(verify),
+            shown(blake3),
             ratio(on, off),
             ratio(verify, off),
+            ratio(blake3, off),
             shown(their_off),
             shown(their_on),
             ratio(their_on, their_off),

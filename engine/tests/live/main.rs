@@ -15,6 +15,7 @@ mod damaged;
 mod data;
 mod datasets;
 mod dedup;
+mod dedup_encrypted;
 mod dedup_pruned;
 mod dedup_traps;
 mod dedup_verified;

@@ -65,12 +65,12 @@ fn classes(disks: &Disks) -> Vec<NewTop> {
 }
 
 /// The key of an encrypted pool, and the one that it gets.
-const KEYS: [&str; 2] = [
+pub const KEYS: [&str; 2] = [
     "0f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdeffedcba9876543210",
     "c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00",
 ];
 
-fn user_key(hex: &str, env: &dyn Env) -> Arc<UserKey> {
+pub fn user_key(hex: &str, env: &dyn Env) -> Arc<UserKey> {
     Arc::new(UserKey::new(KeyFormat::Hex, hex.as_bytes(), None, env).unwrap())
 }
 
@@ -119,7 +119,7 @@ pub async fn reborn(mut run: History, disks: &Disks, seed: u64) -> History {
         dsl.load_key(POOL, new, false).await.unwrap();
         committing(&pool, pool.replay_unlocked()).await.unwrap();
     }
-    println!("{} blocks were encrypted", ivs.count().unwrap());
+    println!("{} blocks were encrypted, and {} equal ones again", ivs.count().unwrap(), ivs.again());
     History { pool, tree, open: BTreeMap::new(), rng, refused, ivs }
 }
 
@@ -182,7 +182,7 @@ pools! {
 }
 
 /// A pool whose root filesystem is encrypted with a suite.
-fn encrypted(mut new: NewPool, suite: &str, more: &[(&str, &str)]) -> NewPool {
+pub fn encrypted(mut new: NewPool, suite: &str, more: &[(&str, &str)]) -> NewPool {
     for (name, value) in [("encryption", suite), ("keyformat", "hex")].iter().chain(more) {
         new.root_properties.push(((*name).to_owned(), (*value).to_owned()));
     }
@@ -215,9 +215,24 @@ encrypted_pools! {
     random_encrypted_full_raidz1_9: raidz1, ashift 9, 64 MiB, fill true, "aes-256-gcm", [];
 }
 
+/// Encrypted and deduplicated, all but the plain datasets in it.
+fn run_encrypted_dedup(name: &str, (dedup, is_fast): (&str, bool), fill: bool, suite: &str) {
+    run_on(name, &Disks::new(128 * MIB), fill, |disks| {
+        encrypted(deduplicating(mirror(disks), dedup, is_fast), suite, &[])
+    });
+}
+
 #[test]
 fn random_encrypted_dedup_12() {
-    run_on("random_encrypted_dedup_12", &Disks::new(128 * MIB), false, |disks| {
-        encrypted(deduplicating(mirror(disks), "on", true), "aes-256-gcm", &[])
-    });
+    run_encrypted_dedup("random_encrypted_dedup_12", ("on", true), false, "aes-256-gcm");
+}
+
+#[test]
+fn random_encrypted_dedup_verified_12() {
+    run_encrypted_dedup("random_encrypted_dedup_verified_12", ("skein,verify", true), false, "aes-128-ccm");
+}
+
+#[test]
+fn random_encrypted_dedup_traditional_12() {
+    run_encrypted_dedup("random_encrypted_dedup_traditional_12", ("sha512", false), false, "aes-192-gcm");
 }

@@ -277,7 +277,7 @@ fn try_state(run: &Run, point: usize, disks: Vec<Disk>, seed: u64, verify: bool)
     })?;
     run.ivs.count()?;
     match verify {
-        true => judge::verify_blocks(recorder.disks(), seed, &Care { verify, ..Care::default() }),
+        true => judge::verify_with_keys(recorder.disks(), seed, &Care { verify, ..Care::default() }, |_| vec![0]),
         false => Ok(()),
     }
 }

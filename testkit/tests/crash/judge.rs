@@ -18,6 +18,7 @@ use super::administrator::Deed;
 use super::contents::{Contents, fill};
 use super::healing::scrubbed;
 use super::history::{History, Lane, SPARE_SECTORS};
+use super::keys::Root;
 use super::support::{POOL, committing};
 use super::{keys, pools};
 

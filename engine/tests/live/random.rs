@@ -13,6 +13,7 @@ use engine::dsl::keys::{KeyFormat, UserKey};
 use engine::env::Env;
 use engine::pool::import::ImportOptions;
 use engine::pool::live::{Layout, LivePool, NewPool, NewTop, Surroundings};
+use engine::pool::verify::{Depth, Progress, VerifyOptions, verify};
 use engine::vdev::Class;
 use ondisk::vdev_config::PoolState;
 
@@ -82,6 +83,17 @@ async fn is_encrypted(pool: &Arc<LivePool>) -> bool {
     Dsl::open(&pool.view()).await.unwrap().encryption_root_of(POOL).await.is_ok()
 }
 
+/// Every block of every encrypted dataset, snapshots and logs too, is what its key made.
+async fn authenticate(pool: &Arc<LivePool>) {
+    pool.sync().await.unwrap();
+    let view = pool.view();
+    let options = VerifyOptions { threads: 1, depth: Depth::Everything, check_space: false };
+    let verified = std::thread::spawn(move || verify(&view, options, &Progress::default()).unwrap());
+    let report = verified.join().unwrap();
+    assert_eq!((report.unreadable_blocks, report.damaged_blocks), (0, 0), "{:?}", report.errors.first());
+    assert!(report.authenticated_blocks > 0 && report.notes.is_empty(), "{:?}", report.notes);
+}
+
 /// The pool is exported, judged, and imported again. An encrypted one gets another key meanwhile.
 pub async fn reborn(mut run: History, disks: &Disks, seed: u64) -> History {
     run.check().await;
@@ -118,6 +130,7 @@ pub async fn reborn(mut run: History, disks: &Disks, seed: u64) -> History {
         dsl.load_key(POOL, old, true).await.unwrap_err();
         dsl.load_key(POOL, new, false).await.unwrap();
         committing(&pool, pool.replay_unlocked()).await.unwrap();
+        authenticate(&pool).await;
     }
     println!("{} blocks were encrypted, and {} equal ones again", ivs.count().unwrap(), ivs.again());
     History { pool, tree, open: BTreeMap::new(), rng, refused, ivs }

@@ -4,6 +4,7 @@
 
 mod attach;
 mod attach_cut;
+mod attacked;
 mod cached;
 mod checkpoint;
 mod clone;

@@ -100,7 +100,9 @@ impl Loaded {
             ForDevice::No => None,
             ForDevice::Plain if bp.protection() == Protection::Encrypted => None,
             ForDevice::Plain => Candidate::of(bp, physical, packed.is_some(), block.len() as u64),
-            ForDevice::Encrypted(ciphertext) => Candidate::of(bp, Some(ciphertext), false, block.len() as u64),
+            ForDevice::Encrypted(ciphertext) => {
+                Candidate::of(bp, Some(ciphertext), false, block.len() as u64)
+            }
         };
         Self { block, packed, candidate: candidate.map(Box::new) }
     }

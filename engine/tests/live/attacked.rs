@@ -34,11 +34,8 @@ const RAW: &[u8] = &[7; 32];
 
 async fn add(pool: &Arc<LivePool>, name: &str, properties: &[(&str, &str)], key: Option<UserKey>) {
     let properties = properties.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-    let new = NewDataset {
-        name: full(name),
-        contents: NewContents::Filesystem,
-        properties: properties.collect(),
-    };
+    let new =
+        NewDataset { name: full(name), contents: NewContents::Filesystem, properties: properties.collect() };
     let key = key.map(Arc::new);
     pool.change(|s| async move { edit::create_with_key(&s, &new, key.as_ref()).await }).await.unwrap();
 }

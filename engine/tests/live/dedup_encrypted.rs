@@ -25,11 +25,8 @@ use crate::support::{Disks, committing};
 
 async fn add(pool: &Arc<LivePool>, name: &str, properties: &[(&str, &str)]) -> Arc<LiveZpl> {
     let properties = properties.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let new = NewDataset {
-        name: name.into(),
-        contents: NewContents::Filesystem,
-        properties: properties.collect(),
-    };
+    let new =
+        NewDataset { name: name.into(), contents: NewContents::Filesystem, properties: properties.collect() };
     pool.change(|s: Syncing| async move { edit::create(&s, &new).await }).await.unwrap();
     open(pool, name).await
 }

@@ -95,8 +95,7 @@ async fn create_with(
         ..new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12)
     };
     let pool = LivePool::create(new, surroundings(seed)).await.unwrap();
-    let mut properties =
-        vec![("volblocksize", "16K"), ("compression", "lz4"), ("secondarycache", secondary)];
+    let mut properties = vec![("volblocksize", "16K"), ("compression", "lz4"), ("secondarycache", secondary)];
     properties.extend(suite.into_iter().flat_map(|suite| [("encryption", suite), ("keyformat", "hex")]));
     let volume = NewDataset {
         name: "tank/vol".into(),

@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
-use engine::{Error, Pool};
 use engine::dsl::Dsl;
 use engine::dsl::keys::{KeyFormat, UserKey};
 use engine::env::Env;
 use engine::pool::live::LivePool;
+use engine::{Error, Pool};
 
 use super::support::{POOL, committing};
 

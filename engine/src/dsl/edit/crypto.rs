@@ -50,6 +50,7 @@ pub use change_key::{KeyChange, change_key};
 pub(super) use change_key::{check_promote, promoted};
 
 use super::{FoundHead, contents, features, objects, origin_snapshot, policy};
+use crate::Bookmark;
 use crate::dmu::zap::edit::NewZap;
 use crate::dsl::SyncTask;
 use crate::dsl::keys::UserKey;
@@ -78,6 +79,26 @@ async fn suite_of(s: &SyncTask, dir: ObjectId) -> Result<Option<Suite>> {
     let suite = objects::lookup(s, object, &objects::name(key::SUITE)).await?.unwrap_or_default();
     let unknown = |error: codec::crypt::Error| Error::Unsupported(error.to_string());
     Suite::from_raw(suite).map(Some).map_err(unknown)
+}
+
+/// The suite of a head of which a copy is to be made beside it, with a key that is wrapped as its own: `None`
+/// where it is not encrypted.
+///
+/// # Errors
+/// The copy could not have such a key: that of its parent is another one, or not loaded.
+pub(super) async fn suite_for_copy(s: &SyncTask, of: &FoundHead) -> Result<Option<&'static str>> {
+    let Some(suite) = suite_of(s, of.phys.dir).await? else { return Ok(None) };
+    let parent = objects::dir(s, of.phys.dir).await?.parent;
+    if root_of(s, of.phys.dir).await? != root_of(s, parent).await? {
+        let detail = "the copy would get another key: an encrypted volume must inherit the key of its parent \
+                      (zfs change-key -i)";
+        return Err(Error::Unsupported(format!("{}: {detail}", of.name)));
+    }
+    if loaded(s, of.phys.dir).await?.is_none() {
+        return Err(Error::KeyNotLoaded { at: Bookmark::objset_root(of.object.get()) });
+    }
+    wrapping_of(s, parent).await?;
+    Ok(Some(suite.name()))
 }
 
 /// Whether a directory is that of a clone, whose key is its origin's.

@@ -175,12 +175,7 @@ fn key_of(request: &WriteRequest, block: &Stored) -> DdtKey {
 }
 
 /// The pointer of `request` to a block that is stored. None if that was encrypted with another salt or IV.
-fn pointer(
-    request: &WriteRequest,
-    block: &Stored,
-    shared: &SharedBlock,
-    txg: Txg,
-) -> Result<Option<Blkptr>> {
+fn pointer(request: &WriteRequest, block: &Stored, shared: &SharedBlock, txg: Txg) -> Result<Option<Blkptr>> {
     let parts = BlkptrParts {
         dvas: shared.dvas.clone(),
         lsize: Lsize(request.data.len() as u64),
@@ -404,7 +399,9 @@ impl Writer {
                     return Ok(entered);
                 }
                 // It was encrypted with another salt or IV.
-                Entry::Shared(shared) if shared.salt_and_iv != early.salt_and_iv_words() => return Ok(*early),
+                Entry::Shared(shared) if shared.salt_and_iv != early.salt_and_iv_words() => {
+                    return Ok(*early);
+                }
                 Entry::Shared(shared) => shared,
             };
             let there = leading_to(early, &shared)?;
@@ -428,7 +425,8 @@ impl Writer {
 
 /// The pointer `early`, to the block of an entry.
 fn leading_to(early: &Blkptr, shared: &SharedBlock) -> Result<Blkptr> {
-    let crypt = early.uses_crypt().then(|| CryptParts { salt: early.salt(), iv: early.iv(), mac: early.mac() });
+    let crypt =
+        early.uses_crypt().then(|| CryptParts { salt: early.salt(), iv: early.iv(), mac: early.mac() });
     let parts = BlkptrParts {
         dvas: shared.dvas.clone(),
         lsize: early.lsize(),

@@ -22,10 +22,10 @@ use super::{VOLUME_BYTES, content, surroundings};
 
 const SUITES: [&str; 6] =
     ["aes-128-ccm", "aes-192-ccm", "aes-256-ccm", "aes-128-gcm", "aes-192-gcm", "aes-256-gcm"];
-const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+pub const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 const PASSPHRASE: &str = "correct horse battery staple";
 
-async fn create(
+pub async fn create(
     pool: &Arc<LivePool>,
     name: &str,
     contents: NewContents,

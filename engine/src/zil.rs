@@ -100,7 +100,7 @@ use crate::zio::Writer;
 pub use backing::{Fetched, Source, Written};
 pub(crate) use claim::waiting_blocks;
 pub use claim::{Unreadable, check, has_records};
-pub use replay::{Applied, Replay, Replayed};
+pub use replay::{Applied, Held, Replay, Replayed, held};
 
 /// When writes become stable (the property `sync`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

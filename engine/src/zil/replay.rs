@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use device::IoBuf;
 use ondisk::ObjectId;
 use ondisk::blkptr::Blkptr;
 use ondisk::zil::record::WriteData;
@@ -75,6 +76,43 @@ pub struct Replayed {
     pub blocks: u64,
 }
 
+/// What a claimed log has in the pool.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// Its blocks.
+    pub blocks: Vec<Blkptr>,
+    /// Blocks of data that are its alone.
+    pub referred: Vec<Blkptr>,
+    /// References to blocks that may have other references.
+    pub clones: Vec<Blkptr>,
+}
+
+/// What the claimed log of a header has, which is known without any key.
+pub async fn held(header: &ZilHeader, read: impl AsyncFn(Blkptr) -> Result<IoBuf>) -> Held {
+    let mut held = Held::default();
+    let mut walk = Walk::new(header);
+    while let Some(bp) = walk.block() {
+        held.blocks.push(bp);
+        let Ok(bytes) = read(bp).await else { break };
+        let Some(block) = walk.follow(&bp, &bytes) else { break };
+        for raw in block.records() {
+            let Some(raw) = raw.ok().filter(|raw| walk.includes(raw.header.seq)) else { return held };
+            match raw.parse() {
+                Ok(Record::Write { data: WriteData::Block(data), .. })
+                    if !data.is_hole()
+                        && data.birth() >= header.claim_txg
+                        && !held.referred.contains(&data) =>
+                {
+                    held.referred.push(data);
+                }
+                Ok(Record::CloneRange { blocks, .. }) => held.clones.extend(cloned(&blocks)),
+                _ => {}
+            }
+        }
+    }
+    held
+}
+
 impl Inner {
     pub(super) async fn replay(self: &Arc<Self>, onto: &impl Replay) -> Result<Replayed> {
         let header = match lock(&self.chain).state {
@@ -134,30 +172,7 @@ impl Inner {
             State::Claimed(header) => header,
             _ => return Ok(()),
         };
-        let (mut blocks, mut referred, mut clones) = (Vec::new(), Vec::<Blkptr>::new(), Vec::new());
-        let mut walk = Walk::new(&header);
-        'blocks: while let Some(bp) = walk.block() {
-            blocks.push(bp);
-            let Ok(bytes) = self.backing.read(&bp).await else { break };
-            let Some(block) = walk.follow(&bp, &bytes) else { break };
-            for raw in block.records() {
-                let Ok(raw) = raw else { break 'blocks };
-                if !walk.includes(raw.header.seq) {
-                    break 'blocks;
-                }
-                match raw.parse() {
-                    Ok(Record::Write { data: WriteData::Block(data), .. })
-                        if !data.is_hole()
-                            && data.birth() >= header.claim_txg
-                            && !referred.contains(&data) =>
-                    {
-                        referred.push(data);
-                    }
-                    Ok(Record::CloneRange { blocks, .. }) => clones.extend(cloned(&blocks)),
-                    _ => {}
-                }
-            }
-        }
+        let Held { blocks, referred, clones } = held(&header, async |bp| self.backing.read(&bp).await).await;
         lock(&self.chain).adopt(blocks, referred, clones);
         self.end().await
     }

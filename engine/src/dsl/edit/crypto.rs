@@ -120,13 +120,15 @@ async fn wrapping_of(s: &SyncTask, dir: ObjectId) -> Result<(ObjectId, Arc<Wrapp
     Ok((root, s.pool().keystore().wrapping(root).ok_or_else(refused)?))
 }
 
+/// Whether a head is encrypted and its key not loaded.
+pub(super) async fn is_locked(s: &SyncTask, of: &FoundHead) -> Result<bool> {
+    let is_loaded = s.pool().keystore().is_loaded(ObjsetId(of.object.get()));
+    Ok(!is_loaded && policy::is_encrypted(s, of.phys.dir).await?)
+}
+
 /// Refuses a head or snapshot whose intent log cannot be taken out of its contents, as that takes the key.
 pub(super) async fn check_log_is_reachable(s: &SyncTask, of: &FoundHead) -> Result<()> {
-    let is_loaded = s.pool().keystore().is_loaded(ObjsetId(of.object.get()));
-    if is_loaded
-        || !policy::is_encrypted(s, of.phys.dir).await?
-        || !contents::has_header_of_log(s, of).await?
-    {
+    if !is_locked(s, of).await? || !contents::has_header_of_log(s, of).await? {
         return Ok(());
     }
     Err(Error::Invalid(format!("{}: it has an intent log, which takes its key; {NOT_LOADED}", of.name)))

@@ -15,9 +15,9 @@
 //!
 //! # Encrypted datasets
 //! Checksums need no key. Where the key of a dataset is loaded, each of its blocks that is read is
-//! authenticated besides: object sets by their MACs, indirect blocks by those of their pointers, dnodes and all
-//! else by their own, and blocks of its intent log. Of a dataset whose key is not loaded, indirect blocks alone
-//! are authenticated, which takes none.
+//! authenticated besides: object sets by their MACs, indirect blocks by those of their pointers, dnodes and
+//! all else by their own, and blocks of its intent log. Of a dataset whose key is not loaded, indirect blocks
+//! alone are authenticated, which takes none.
 //!
 //! | module | what it owns |
 //! |---|---|

@@ -357,8 +357,8 @@ histories! {
     dedup_traditional: ["on"], fast false, seed 4;
     dedup_traditional_of_many: ["on", "off", "sha256,verify", "skein", "edonr,verify"], fast false, seed 5;
     dedup_encrypted: ["on"], fast true, seed 11, "aes-256-gcm";
-    dedup_encrypted_of_many: ["sha512", "blake3", "edonr,verify", "skein,verify", "off", "on"], fast true, seed 12,
-        "aes-128-ccm";
+    dedup_encrypted_of_many: ["sha512", "blake3", "edonr,verify", "skein,verify", "off", "on"], fast true,
+        seed 12, "aes-128-ccm";
     dedup_encrypted_traditional: ["verify", "on", "off"], fast false, seed 13, "aes-192-gcm";
 }
 

@@ -1,5 +1,5 @@
-//! Deduplication in encrypted datasets: equal blocks of one key are one ciphertext, those of two keys are two,
-//! and a block of a pool that is deduplicated is as secret as another one.
+//! Deduplication in encrypted datasets: equal blocks of one key are one ciphertext, those of two keys are
+//! two, and a block that is deduplicated is as secret as another one.
 
 use std::sync::Arc;
 

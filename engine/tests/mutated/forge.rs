@@ -9,10 +9,10 @@
 //! ever wrote, under checksums that are right.
 //!
 //! In an encrypted dataset that is what an attacker with the devices and without the key can do
-//! ([`forge_sealed`]): pointers change places, within a block and between files and datasets; MACs and private
-//! bytes are changed; and the MACs of indirect blocks, which need no key, are made right all the way up. There
-//! each file is still what it was, or cannot be read. One thing is left out: sizes and compression of a block
-//! whose pointer is in an indirect block are under no MAC, in OpenZFS's format.
+//! ([`forge_sealed`]): pointers change places, within a block and between files and datasets; MACs and
+//! private bytes are changed; and the MACs of indirect blocks, which need no key, are made right all the way
+//! up. There each file is still what it was, or cannot be read. One thing is left out: sizes and compression
+//! of a block whose pointer is in an indirect block are under no MAC, in OpenZFS's format.
 
 use std::sync::Arc;
 

@@ -17,12 +17,12 @@
 //! encrypted as a whole; its members are parts of the ciphertext and know nothing of it.
 //!
 //! # Deduplicated blocks
-//! In a dataset with `dedup`, salt and IV of a block of data come from an HMAC of its bytes, as they are after
-//! compression, with the dataset's HMAC key ([`Seal::for_dedup`]). Equal blocks of one key become equal
+//! In a dataset with `dedup`, salt and IV of a block of data come from an HMAC of its bytes, as they are
+//! after compression, with the dataset's HMAC key ([`Seal::for_dedup`]). Equal blocks of one key become equal
 //! ciphertexts with equal MACs, so they have one entry in a dedup table, and an attacker sees that they are
 //! equal: that is the price of `dedup`. Blocks of different keys never look equal. The entry keeps the third
-//! address of its pointer, which is the salt and most of the IV. The rest of the IV is in no entry, but is
-//! known to each writer of the same bytes.
+//! address of its pointer, which is the salt and most of the IV. The rest of the IV is in no entry, but each
+//! writer of the same bytes knows it.
 //!
 //! # No two plaintexts have one initialization vector
 //! An IV that is used for two different plaintexts under one block key betrays both, and with GCM the key of
@@ -35,11 +35,11 @@
 //!   that become ordinary ones because a table is full, and over rollbacks and crashes, since nothing but the
 //!   plaintext decides. A random salt is one of these with a probability of `blocks / 2^64`, and then its IVs
 //!   still differ.
-//! - For all others, each import and each key has a random salt of 64 bits of its own ([`Ivs`]), and another one after
-//!   [`MAX_SALT_USES`] blocks. Each block has a random IV of 96 bits. Both come from the environment
-//!   ([`Env::fill_secret`]), for each write anew: nothing is counted on from a stored state. Therefore a
-//!   rollback, a rewind, a crash and a replay of an intent log, or a clone that shares the key, cannot bring
-//!   back an IV that was used since.
+//! - For all others, each import and each key has a random salt of 64 bits of its own ([`Ivs`]), and another
+//!   one after [`MAX_SALT_USES`] blocks. Each block has a random IV of 96 bits. Both come from the
+//!   environment ([`Env::fill_secret`]), for each write anew: nothing is counted on from a stored state.
+//!   Therefore a rollback, a rewind, a crash and a replay of an intent log, or a clone that shares the key,
+//!   cannot bring back an IV that was used since.
 //! - A block is encrypted once for each time that it is written. What is written again after an error of a
 //!   device are the same bytes. Log blocks get their IV when they are allocated, and are written once; a
 //!   block that was allocated for a log before a crash is not written to again (`zil::claim`).
@@ -70,12 +70,12 @@ const MAX_SALT_USES: u64 = 400_000_000;
 pub struct Seal {
     /// `None` for an object set whose MACs stay as they are.
     key: Option<Arc<DatasetKey>>,
-    from: From,
+    from: Source,
 }
 
 /// Where salt and initialization vector of a block come from.
 #[derive(Debug, Clone, Copy)]
-enum From {
+enum Source {
     /// They are not chosen yet, and not needed by every block.
     Nowhere,
     /// They were chosen at random.
@@ -94,18 +94,18 @@ pub(super) struct Sealed {
 impl Seal {
     /// The protection of blocks of a dataset with this key.
     pub fn of(key: Arc<DatasetKey>) -> Self {
-        Self { key: Some(key), from: From::Nowhere }
+        Self { key: Some(key), from: Source::Nowhere }
     }
 
     /// The same for a block that is deduplicated, or may be later.
     pub fn for_dedup(self) -> Self {
-        Self { from: From::Bytes, ..self }
+        Self { from: Source::Bytes, ..self }
     }
 
     /// The protection of an object set whose key is not loaded, and of which nothing has changed that its
     /// MACs cover. Nothing else can be written so.
     pub(crate) fn kept() -> Self {
-        Self { key: None, from: From::Nowhere }
+        Self { key: None, from: Source::Nowhere }
     }
 
     /// The key, if there is one.
@@ -135,9 +135,9 @@ impl Seal {
         }
         let mut bytes = compressed.unwrap_or_else(|| IoBuf::from(&request.data[..]));
         (crypt.salt, crypt.iv) = match self.from {
-            From::Bytes => key.dedup_salt_and_iv(&bytes),
-            From::Random(salt, iv) => (salt, iv),
-            From::Nowhere => {
+            Source::Bytes => key.dedup_salt_and_iv(&bytes),
+            Source::Random(salt, iv) => (salt, iv),
+            Source::Nowhere => {
                 let why = format!("{}: a block without an initialization vector", request.at);
                 return Err(Error::Invalid(why));
             }
@@ -171,10 +171,10 @@ impl Ivs {
     pub fn give(&self, request: &mut WriteRequest) -> Result<()> {
         let needs_one = request.dmu_type.is_encrypted() && level_of(request).0 == 0;
         if let Some(seal) = request.seal.as_mut().filter(|_| needs_one)
-            && let (Some(key), From::Nowhere) = (&seal.key, seal.from)
+            && let (Some(key), Source::Nowhere) = (&seal.key, seal.from)
         {
             let (salt, iv) = self.next(key)?;
-            seal.from = From::Random(salt, iv);
+            seal.from = Source::Random(salt, iv);
         }
         Ok(())
     }
@@ -183,7 +183,7 @@ impl Ivs {
     pub fn note(&self, batch: &[WriteRequest], encoded: &[Encoded]) {
         for (request, encoded) in batch.iter().zip(encoded) {
             if let (Some(seal), Encoded::Stored(block)) = (&request.seal, encoded)
-                && let (Some(key), From::Bytes, Some(crypt)) = (&seal.key, seal.from, &block.crypt)
+                && let (Some(key), Source::Bytes, Some(crypt)) = (&seal.key, seal.from, &block.crypt)
                 && request.dmu_type.is_encrypted()
                 && level_of(request).0 == 0
             {

@@ -101,6 +101,16 @@ pub(super) async fn suite_for_copy(s: &SyncTask, of: &FoundHead) -> Result<Optio
     Ok(Some(suite.name()))
 }
 
+/// Refuses a copy whose key is not wrapped as that of its original, as a user changed that meanwhile.
+pub(super) async fn check_same_root(s: &SyncTask, of: &FoundHead, copy: &FoundHead) -> Result<()> {
+    match root_of(s, of.phys.dir).await? == root_of(s, copy.phys.dir).await? {
+        true => Ok(()),
+        false => {
+            Err(Error::Unsupported(format!("{}: its key was changed, and the copy has another", of.name)))
+        }
+    }
+}
+
 /// Whether a directory is that of a clone, whose key is its origin's.
 async fn is_clone(s: &SyncTask, dir: ObjectId) -> Result<bool> {
     let origin = objects::dir(s, dir).await?.origin;

@@ -308,6 +308,7 @@ pub(crate) async fn finish_pass(s: &SyncTask, source: ObjsetId, copy: ObjsetId, 
 pub(crate) async fn swap(s: &SyncTask, source: ObjsetId, copy: ObjsetId, mark: Mark) -> Result<Swapped> {
     let (old, new) = (head_of(s, source).await?, head_of(s, copy).await?);
     check_complete(s, &old, &new, mark).await?;
+    crypto::check_same_root(s, &old, &new).await?;
     let (size, old_block) = contents::volume_size(s, &old).await?;
     let (new_size, block) = contents::volume_size(s, &new).await?;
     if size != new_size {
@@ -368,6 +369,7 @@ fn or_stop<T>(s: &SyncTask, done: Result<T>) -> Result<T> {
 pub(crate) async fn cancel(s: &SyncTask, source: Option<ObjsetId>, copy: ObjsetId) -> Result<()> {
     let new = head_of(s, copy).await?;
     destroy::check_to_destroy(s, &new).await?;
+    destroy::check_log(s, &new).await?;
     if let Some(source) = source {
         let old = head_of(s, source).await?;
         let held = held_snapshots(s, &old).await?;

@@ -39,7 +39,8 @@ pub struct Destroyed {
 /// ([`crate::zil::Zil::close`]), and no writer may use it any more.
 pub async fn destroy(s: &SyncTask, name: &str) -> Result<Destroyed> {
     let head = find_any_head(s, name).await?;
-    check_to_destroy(s, &head).await?;
+    check_head(s, &head).await?;
+    check_open_log(s, &head).await?;
     let head = without_locked_log(s, head).await?;
     let destroyed = destroy_head(s, &head).await?;
     events::note(s, "destroy", name, head.object, events::NOTHING).await?;
@@ -50,6 +51,12 @@ pub async fn destroy(s: &SyncTask, name: &str) -> Result<Destroyed> {
 
 /// Refuses what cannot be destroyed now.
 pub(super) async fn check_to_destroy(s: &SyncTask, head: &FoundHead) -> Result<()> {
+    check_head(s, head).await?;
+    check_log(s, head).await
+}
+
+/// The same, whatever its intent log is.
+async fn check_head(s: &SyncTask, head: &FoundHead) -> Result<()> {
     let dir = objects::dir(s, head.phys.dir).await?;
     if dir.parent.is_none() {
         return Err(Error::Invalid(format!(
@@ -69,8 +76,7 @@ pub(super) async fn check_to_destroy(s: &SyncTask, head: &FoundHead) -> Result<(
     if !objects::entries(s, dir.child_dir_zap).await?.is_empty() {
         return Err(Error::Busy(format!("{}: has children", head.name)));
     }
-    check_supported(s, head).await?;
-    check_open_log(s, head).await
+    check_supported(s, head).await
 }
 
 /// What is destroyed must be of a kind that this version can count.

@@ -369,7 +369,6 @@ fn or_stop<T>(s: &SyncTask, done: Result<T>) -> Result<T> {
 pub(crate) async fn cancel(s: &SyncTask, source: Option<ObjsetId>, copy: ObjsetId) -> Result<()> {
     let new = head_of(s, copy).await?;
     destroy::check_to_destroy(s, &new).await?;
-    destroy::check_log(s, &new).await?;
     if let Some(source) = source {
         let old = head_of(s, source).await?;
         let held = held_snapshots(s, &old).await?;

@@ -103,7 +103,8 @@ pub(super) async fn without_locked_log(s: &SyncTask, head: FoundHead) -> Result<
     if !crypto::is_locked(s, &head).await? || !contents::has_log(s, &head).await? {
         return Ok(head);
     }
-    contents::give_up_log(s, &head).await?;
+    // With half of it free, nothing of the group may be committed.
+    contents::give_up_log(s, &head).await.inspect_err(|error| s.tx.note_half_done(error.clone()))?;
     let phys = objects::dataset(s, head.object).await?;
     Ok(FoundHead { phys, ..head })
 }

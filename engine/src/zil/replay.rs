@@ -11,6 +11,8 @@
 use std::sync::Arc;
 
 use device::IoBuf;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use ondisk::ObjectId;
 use ondisk::blkptr::Blkptr;
 use ondisk::zil::record::WriteData;
@@ -88,7 +90,7 @@ pub struct Held {
 }
 
 /// What the claimed log of a header has, which is known without any key.
-pub async fn held(header: &ZilHeader, read: impl AsyncFn(Blkptr) -> Result<IoBuf>) -> Held {
+pub async fn held<'a>(header: &ZilHeader, read: impl Fn(Blkptr) -> BoxFuture<'a, Result<IoBuf>>) -> Held {
     let mut held = Held::default();
     let mut walk = Walk::new(header);
     while let Some(bp) = walk.block() {
@@ -172,7 +174,8 @@ impl Inner {
             State::Claimed(header) => header,
             _ => return Ok(()),
         };
-        let Held { blocks, referred, clones } = held(&header, async |bp| self.backing.read(&bp).await).await;
+        let read = |bp: Blkptr| async move { self.backing.read(&bp).await }.boxed();
+        let Held { blocks, referred, clones } = held(&header, read).await;
         lock(&self.chain).adopt(blocks, referred, clones);
         self.end().await
     }

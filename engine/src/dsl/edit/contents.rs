@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use ondisk::ObjsetId;
 use ondisk::blkptr::{Blkptr, LARGE_BLOCK_BYTES};
 use ondisk::features::Feature;
@@ -64,10 +65,8 @@ pub(super) async fn give_up_log(s: &SyncTask, head: &FoundHead) -> Result<()> {
         return Ok(());
     }
     let objset = head.object.get();
-    let read = async |bp: Blkptr| {
-        let at = Bookmark { level: Bookmark::LEVEL_ZIL, ..Bookmark::objset_root(objset) };
-        s.pool().read_raw(&bp, &at).await
-    };
+    let at = Bookmark { level: Bookmark::LEVEL_ZIL, ..Bookmark::objset_root(objset) };
+    let read = |bp: Blkptr| async move { s.pool().read_raw(&bp, &at).await }.boxed();
     let held = zil::held(&header, read).await;
     for bp in held.blocks.iter().chain(&held.referred) {
         s.writer().free(s.txg(), bp).await?;

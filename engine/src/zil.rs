@@ -100,7 +100,8 @@ use crate::zio::Writer;
 pub use backing::{Fetched, Source, Written};
 pub(crate) use claim::waiting_blocks;
 pub use claim::{Unreadable, check, has_records};
-pub use replay::{Applied, Held, Replay, Replayed, held};
+pub(crate) use replay::held;
+pub use replay::{Applied, Replay, Replayed};
 
 /// When writes become stable (the property `sync`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -80,7 +80,7 @@ pub struct Replayed {
 
 /// What a claimed log has in the pool.
 #[derive(Debug, Default)]
-pub struct Held {
+pub(crate) struct Held {
     /// Its blocks.
     pub blocks: Vec<Blkptr>,
     /// Blocks of data that are its alone.
@@ -90,7 +90,10 @@ pub struct Held {
 }
 
 /// What the claimed log of a header has, which is known without any key.
-pub async fn held<'a>(header: &ZilHeader, read: impl Fn(Blkptr) -> BoxFuture<'a, Result<IoBuf>>) -> Held {
+pub(crate) async fn held<'a>(
+    header: &ZilHeader,
+    read: impl Fn(Blkptr) -> BoxFuture<'a, Result<IoBuf>>,
+) -> Held {
     let mut held = Held::default();
     let mut walk = Walk::new(header);
     while let Some(bp) = walk.block() {

@@ -98,7 +98,7 @@ impl Seal {
     }
 
     /// The same for a block that is deduplicated, or may be later.
-    pub fn for_dedup(self) -> Self {
+    pub(crate) fn for_dedup(self) -> Self {
         Self { from: Source::Bytes, ..self }
     }
 

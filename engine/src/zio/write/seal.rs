@@ -167,11 +167,11 @@ impl Ivs {
         Self { env, salts: Arc::default() }
     }
 
-    /// Gives a request the salt and IV that it needs.
+    /// Gives a request the salt and IV that it needs: others than it may have had.
     pub fn give(&self, request: &mut WriteRequest) -> Result<()> {
         let needs_one = request.dmu_type.is_encrypted() && level_of(request).0 == 0;
         if let Some(seal) = request.seal.as_mut().filter(|_| needs_one)
-            && let (Some(key), Source::Nowhere) = (&seal.key, seal.from)
+            && let (Some(key), Source::Nowhere | Source::Random(..)) = (&seal.key, seal.from)
         {
             let (salt, iv) = self.next(key)?;
             seal.from = Source::Random(salt, iv);

@@ -146,7 +146,7 @@ pub fn forge_sealed(
         1 => {
             // From elsewhere: another file, another dataset, another key.
             let (place, old) = *rng.pick(&places)?;
-            let others = (0..20).filter_map(|_| {
+            let mut others = (0..20).filter_map(|_| {
                 let other = way_into_sealed(rng, pool)?.pop()?;
                 let like = |child: &Blkptr| {
                     (child.level(), child.dmu_type()) == (old.level(), old.dmu_type()) && *child != old
@@ -154,7 +154,7 @@ pub fn forge_sealed(
                 let all = pointers_in(&other.pointer, &other.content);
                 all.into_iter().map(|(_, child)| child).find(like)
             });
-            let other = others.collect::<Vec<_>>().into_iter().next()?;
+            let other = others.next()?;
             put(place, &other);
             "a pointer from elsewhere".to_owned()
         }

@@ -13,6 +13,6 @@ pub use arc::{ArcCache, ArcStats};
 pub(crate) use arc::{Feedable, Selection};
 pub use block::Block;
 pub use candidate::Loaded;
-pub(crate) use candidate::{Candidate, fitted, is_kept_compressed};
+pub(crate) use candidate::{Candidate, ForDevice, fitted, is_kept_compressed};
 pub(crate) use packed::{Packed, kept_bytes};
 pub use primary::{Primary, PrimaryCache, Retain};

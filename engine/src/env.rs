@@ -36,6 +36,10 @@ pub trait Env: Send + Sync + Debug {
     /// salt. None may ever come twice.
     fn note_iv(&self, _key: u64, _salt: [u8; 8], _iv: [u8; 12]) {}
 
+    /// A block was encrypted with a salt and an initialization vector that follow from its bytes, and this is
+    /// its authentication code. The same may come again, for the same bytes, which have the same code.
+    fn note_iv_of_bytes(&self, _key: u64, _salt_and_iv: ([u8; 8], [u8; 12]), _mac: [u8; 16]) {}
+
     /// The timing of multihost protection.
     fn multihost(&self) -> Multihost {
         Multihost::tuned()

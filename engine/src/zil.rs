@@ -100,6 +100,7 @@ use crate::zio::Writer;
 pub use backing::{Fetched, Source, Written};
 pub(crate) use claim::waiting_blocks;
 pub use claim::{Unreadable, check, has_records};
+pub(crate) use replay::held;
 pub use replay::{Applied, Replay, Replayed};
 
 /// When writes become stable (the property `sync`).

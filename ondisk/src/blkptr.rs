@@ -517,6 +517,12 @@ impl Blkptr {
         iv
     }
 
+    /// What an encrypted block has in the place of the third address: its salt and most of its IV. That is
+    /// all a dedup table keeps of them.
+    pub fn salt_and_iv_words(&self) -> Option<[u64; 2]> {
+        (self.protection() == Protection::Encrypted).then(|| self.dva_words(2))
+    }
+
     /// MAC of a block under [`Protection`]; zeros for object sets, which hold theirs, and for unprotected
     /// blocks.
     pub fn mac(&self) -> [u8; 16] {

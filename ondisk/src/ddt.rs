@@ -136,6 +136,12 @@ impl DdtKey {
         DdtKey { checksum, prop }
     }
 
+    /// The same of an encrypted block. Its checksum has the MAC in its second half.
+    #[must_use]
+    pub const fn encrypted(self) -> DdtKey {
+        DdtKey { prop: self.prop | 1 << 39, ..self }
+    }
+
     /// The words, which are the key in the ZAP. Their order is the order in which logs are flushed.
     pub const fn words(&self) -> [u64; DdtKey::WORDS] {
         let [first, second, third, fourth] = self.checksum;
@@ -182,16 +188,27 @@ word_struct! {
 }
 
 impl DdtSlot {
-    /// The slot of a block without references yet, whose copies are at these addresses, at most three.
-    pub fn of_block(dvas: &[Dva], phys_birth: Txg) -> Result<DdtSlot> {
+    /// The slot of a block without references yet, whose copies are at these addresses: at most three, or two
+    /// of an encrypted block, which has its salt and IV in the third place
+    /// ([`Blkptr::salt_and_iv_words`]).
+    pub fn of_block(dvas: &[Dva], salt_and_iv: Option<[u64; 2]>, phys_birth: Txg) -> Result<DdtSlot> {
         let mut slot = DdtSlot { phys_birth, ..DdtSlot::default() };
-        if dvas.len() > slot.dva_words.len() || dvas.is_empty() || phys_birth.get() == 0 {
+        let places = slot.dva_words.len() - usize::from(salt_and_iv.is_some());
+        if dvas.len() > places || dvas.is_empty() || phys_birth.get() == 0 {
             return Err(Error::invalid(WHAT, format!("{} copies of a block of {phys_birth}", dvas.len())));
         }
         for (place, dva) in slot.dva_words.iter_mut().zip(dvas) {
             *place = dva.to_words()?;
         }
+        if let Some(words) = salt_and_iv {
+            slot.dva_words[2] = words;
+        }
         Ok(slot)
+    }
+
+    /// Salt and IV of its block, if that is encrypted.
+    pub const fn salt_and_iv(&self, encrypted: bool) -> Option<[u64; 2]> {
+        if encrypted { Some(self.dva_words[2]) } else { None }
     }
 
     /// Whether a pointer leads to the block of this slot. The first address and the time of writing tell: a
@@ -611,7 +628,7 @@ mod tests {
     fn a_slot_is_found_by_its_first_address_and_its_birth() {
         let dva = |offset: u64| Dva { vdev: 1.into(), offset: offset.into(), asize: 512.into(), gang: false };
         let key = DdtKey::of_parts([4, 3, 2, 1], Lsize(8192), Psize(512), CompressType::Lz4);
-        let slot = DdtSlot::of_block(&[dva(0x2000), dva(0x4000)], Txg(9)).unwrap();
+        let slot = DdtSlot::of_block(&[dva(0x2000), dva(0x4000)], None, Txg(9)).unwrap();
         let bp = slot.blkptr(&key, ChecksumType::Sha256).unwrap();
         assert_eq!((DdtKey::of(&bp), DdtKey::from_words(key.words())), (key, key));
         let mut phys = DdtPhys::unused(PhysForm::Traditional);
@@ -624,19 +641,37 @@ mod tests {
         );
         let later = DdtSlot { phys_birth: Txg(10), ..slot };
         assert_eq!(phys.slot_of(&later.blkptr(&key, ChecksumType::Sha256).unwrap()), None);
-        let elsewhere = DdtSlot::of_block(&[dva(0x4000)], Txg(9)).unwrap();
+        let elsewhere = DdtSlot::of_block(&[dva(0x4000)], None, Txg(9)).unwrap();
         assert_eq!(phys.slot_of(&elsewhere.blkptr(&key, ChecksumType::Sha256).unwrap()), None);
-        assert!(DdtSlot::of_block(&[], Txg(9)).is_err());
-        assert!(DdtSlot::of_block(&[dva(0); 4], Txg(9)).is_err());
+        assert!(DdtSlot::of_block(&[], None, Txg(9)).is_err());
+        assert!(DdtSlot::of_block(&[dva(0); 4], None, Txg(9)).is_err());
         assert_eq!(DdtPhys::place_of(PhysForm::Flat, 3), 0);
         assert!(!DdtPhys::unused(PhysForm::Flat).is_ditto(0));
+    }
+
+    #[test]
+    fn a_slot_of_an_encrypted_block_has_its_salt_and_iv() {
+        let dva = |offset: u64| Dva { vdev: 1.into(), offset: offset.into(), asize: 512.into(), gang: false };
+        let plain = DdtKey::of_parts([4, 3, 2, 1], Lsize(8192), Psize(512), CompressType::Lz4);
+        let key = plain.encrypted();
+        assert!(key.is_encrypted() && !plain.is_encrypted() && key.compress() == plain.compress());
+        let words = [7, u64::MAX];
+        let slot = DdtSlot::of_block(&[dva(0x2000), dva(0x4000)], Some(words), Txg(9)).unwrap();
+        let bp = slot.blkptr(&key, ChecksumType::Sha256).unwrap();
+        assert_eq!((DdtKey::of(&bp), bp.salt_and_iv_words(), bp.copies()), (key, Some(words), 2));
+        assert_eq!((slot.salt_and_iv(true), slot.salt_and_iv(false)), (Some(words), None));
+        assert_eq!(slot.dvas(true), Ok(vec![dva(0x2000), dva(0x4000)]));
+        assert!(slot.is_of(&bp));
+        assert!(DdtSlot::of_block(&[dva(0x2000); 3], Some(words), Txg(9)).is_err());
+        let one = DdtSlot::of_block(&[dva(0x2000)], Some(words), Txg(9)).unwrap();
+        assert_eq!(one.dvas(true), Ok(vec![dva(0x2000)]));
     }
 
     #[test]
     fn entries_count_in_the_bucket_of_their_references_and_are_taken_out_again() {
         let dva = Dva { vdev: 0.into(), offset: 0.into(), asize: 4096.into(), gang: false };
         let key = DdtKey::of_parts([1; 4], Lsize(8192), Psize(4096), CompressType::Lz4);
-        let mut slot = DdtSlot::of_block(&[dva; 2], Txg(5)).unwrap();
+        let mut slot = DdtSlot::of_block(&[dva; 2], None, Txg(5)).unwrap();
         slot.refcount = 3;
         let phys = DdtPhys::Flat(DdtFlat { slot, class_start: 0 });
         let entry = DdtStat::of_entry(&key, &phys, |dva| dva.asize.get()).unwrap();

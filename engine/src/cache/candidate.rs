@@ -9,11 +9,18 @@
 //! is saved), the block brings them along for the device alone. They are part of the ARC's budget, with a
 //! share of their own that is soon full when nothing is written to cache devices; then blocks come in
 //! without. They are dropped when a cache device has the block ([`super::ArcCache::fed`]), or with the block.
+//!
+//! # Encrypted blocks
+//! The ARC has blocks decrypted, and no plaintext may ever be on a device. So an encrypted block brings its
+//! ciphertext along, as it was read or written, for the device alone; without it no device gets the block.
+//! OpenZFS encrypts once more with the salt and IV of the pointer, for which it needs the key when it feeds;
+//! here a key that is unloaded is gone at once, and what waits is ciphertext still. Blocks that are only
+//! authenticated, and indirect blocks, lie in the clear in the pool and are fed like others.
 
 use std::sync::Arc;
 
 use device::IoBuf;
-use ondisk::blkptr::{Blkptr, ChecksumType, CompressType, Dva};
+use ondisk::blkptr::{Blkptr, ChecksumType, CompressType, Dva, Protection};
 
 use super::Block;
 use super::packed::Packed;
@@ -45,9 +52,34 @@ pub(crate) struct Candidate {
     pub compress: CompressType,
     /// Whether it is metadata.
     pub is_metadata: bool,
+    /// Whether it has a MAC of its own, which its pointer keeps.
+    pub is_protected: bool,
+    /// Whether it is encrypted: what the ARC keeps for itself is not what is in the pool.
+    pub is_encrypted: bool,
     /// Its bytes as they are in the pool, where these are others than the block's, and the ARC does not keep
     /// them for itself.
     pub physical: Option<Block>,
+}
+
+/// Whether a cache device may get a block.
+#[derive(Debug)]
+pub(crate) enum ForDevice {
+    /// It may not.
+    No,
+    /// It may. The block is not encrypted.
+    Plain,
+    /// It may. This is the ciphertext as it is in the pool.
+    Encrypted(Block),
+}
+
+impl ForDevice {
+    /// A block that `bp` leads to and that a device may get. These are its bytes as they are in the pool.
+    pub(crate) fn of(bp: &Blkptr, stored: &[u8]) -> Self {
+        match bp.protection() {
+            Protection::Encrypted => Self::Encrypted(fitted(stored)),
+            _ => Self::Plain,
+        }
+    }
 }
 
 impl From<Block> for Loaded {
@@ -58,15 +90,19 @@ impl From<Block> for Loaded {
 
 impl Loaded {
     /// A block to which `bp` leads. `physical` are its decrypted bytes as they are in the pool; they may be
-    /// absent, and are for a block that is not compressed. `is_for_device`: a cache device may get it.
-    pub(crate) fn of(block: Block, bp: &Blkptr, physical: Option<Block>, is_for_device: bool) -> Self {
+    /// absent, and are for a block that is not compressed.
+    pub(crate) fn of(block: Block, bp: &Blkptr, physical: Option<Block>, for_device: ForDevice) -> Self {
         let packed = match &physical {
             Some(bytes) if is_kept_compressed() => Packed::of(bytes, bp.compress(), &block),
             _ => None,
         };
-        let candidate = match is_for_device {
-            true => Candidate::of(bp, physical, packed.is_some(), block.len() as u64),
-            false => None,
+        let candidate = match for_device {
+            ForDevice::No => None,
+            ForDevice::Plain if bp.protection() == Protection::Encrypted => None,
+            ForDevice::Plain => Candidate::of(bp, physical, packed.is_some(), block.len() as u64),
+            ForDevice::Encrypted(ciphertext) => {
+                Candidate::of(bp, Some(ciphertext), false, block.len() as u64)
+            }
         };
         Self { block, packed, candidate: candidate.map(Box::new) }
     }
@@ -85,9 +121,7 @@ impl Candidate {
 
     /// Whether a cache device may get the block that `bp` leads to.
     pub(crate) fn is_possible(bp: &Blkptr) -> bool {
-        // The ARC has the plaintext, which must never be on a device, and making the same ciphertext again
-        // would take the key.
-        !bp.is_hole() && !bp.is_embedded() && !bp.uses_crypt() && Self::has_checksum(bp)
+        !bp.is_hole() && !bp.is_embedded() && Self::has_checksum(bp)
     }
 
     /// Whether the checksum of a block tells right bytes from wrong ones. OpenZFS also caches others.
@@ -114,6 +148,8 @@ impl Candidate {
             psize,
             compress: bp.compress(),
             is_metadata: bp.level().0 > 0 || bp.dmu_type().is_metadata(),
+            is_protected: matches!(bp.protection(), Protection::Encrypted | Protection::Authenticated),
+            is_encrypted: bp.protection() == Protection::Encrypted,
             physical: physical.filter(|_| !is_kept),
         })
     }

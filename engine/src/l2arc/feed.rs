@@ -483,7 +483,7 @@ fn entry_of(candidate: &Candidate, cached: &Cached) -> Option<LogEntry> {
         compress: candidate.compress,
         prefetch: false,
         is_metadata: candidate.is_metadata,
-        protected: false,
+        protected: candidate.is_protected,
         frequent: cached.frequent,
     };
     Some(LogEntry {

@@ -13,6 +13,12 @@
 //! transfers ([`crate::vdev::scrub::Window`]), and checksums are computed straight out of these. Only blocks
 //! that lead to others are decompressed.
 //!
+//! # Encrypted datasets
+//! Checksums need no key. Where the key of a dataset is loaded, each of its blocks that is read is
+//! authenticated besides: object sets by their MACs, indirect blocks by those of their pointers, dnodes and
+//! all else by their own, and blocks of its intent log. Of a dataset whose key is not loaded, indirect blocks
+//! alone are authenticated, which takes none.
+//!
 //! | module | what it owns |
 //! |---|---|
 //! | `dedup` | whether dedup tables count right |
@@ -121,6 +127,8 @@ pub struct Report {
     pub unreadable_blocks: u64,
     /// Blocks of which some copy or parity was wrong.
     pub damaged_blocks: u64,
+    /// Blocks of encrypted datasets that were found to be what their keys made.
+    pub authenticated_blocks: u64,
     /// Comparison with the space maps, if asked for.
     pub space: Option<SpaceReport>,
     /// Comparison of dedup tables with the pointers that were met, if space was compared too and the pool has
@@ -179,6 +187,7 @@ pub fn verify(pool: &Arc<Pool>, options: VerifyOptions, progress: &Progress) -> 
         errors: results.errors,
         unreadable_blocks: results.unreadable_blocks,
         damaged_blocks: results.damaged_blocks,
+        authenticated_blocks: results.authenticated_blocks,
         space,
         dedup: shared.entries.map(Entries::report),
         notes: roots.notes,
@@ -248,6 +257,7 @@ struct Results {
     errors: Vec<BlockError>,
     unreadable_blocks: u64,
     damaged_blocks: u64,
+    authenticated_blocks: u64,
     claims: Vec<Claim>,
 }
 
@@ -256,6 +266,7 @@ impl Results {
         self.stats.merge(&other.stats);
         self.unreadable_blocks += other.unreadable_blocks;
         self.damaged_blocks += other.damaged_blocks;
+        self.authenticated_blocks += other.authenticated_blocks;
         self.claims.extend(other.claims);
         let room = MAX_ERRORS_KEPT.saturating_sub(self.errors.len());
         self.errors.extend(other.errors.into_iter().take(room));

@@ -10,6 +10,9 @@
 
 use std::sync::Arc;
 
+use device::IoBuf;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use ondisk::ObjectId;
 use ondisk::blkptr::Blkptr;
 use ondisk::zil::record::WriteData;
@@ -75,6 +78,46 @@ pub struct Replayed {
     pub blocks: u64,
 }
 
+/// What a claimed log has in the pool.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// Its blocks.
+    pub blocks: Vec<Blkptr>,
+    /// Blocks of data that are its alone.
+    pub referred: Vec<Blkptr>,
+    /// References to blocks that may have other references.
+    pub clones: Vec<Blkptr>,
+}
+
+/// What the claimed log of a header has, which is known without any key.
+pub(crate) async fn held<'a>(
+    header: &ZilHeader,
+    read: impl Fn(Blkptr) -> BoxFuture<'a, Result<IoBuf>>,
+) -> Held {
+    let mut held = Held::default();
+    let mut walk = Walk::new(header);
+    while let Some(bp) = walk.block() {
+        held.blocks.push(bp);
+        let Ok(bytes) = read(bp).await else { break };
+        let Some(block) = walk.follow(&bp, &bytes) else { break };
+        for raw in block.records() {
+            let Some(raw) = raw.ok().filter(|raw| walk.includes(raw.header.seq)) else { return held };
+            match raw.parse() {
+                Ok(Record::Write { data: WriteData::Block(data), .. })
+                    if !data.is_hole()
+                        && data.birth() >= header.claim_txg
+                        && !held.referred.contains(&data) =>
+                {
+                    held.referred.push(data);
+                }
+                Ok(Record::CloneRange { blocks, .. }) => held.clones.extend(cloned(&blocks)),
+                _ => {}
+            }
+        }
+    }
+    held
+}
+
 impl Inner {
     pub(super) async fn replay(self: &Arc<Self>, onto: &impl Replay) -> Result<Replayed> {
         let header = match lock(&self.chain).state {
@@ -134,30 +177,8 @@ impl Inner {
             State::Claimed(header) => header,
             _ => return Ok(()),
         };
-        let (mut blocks, mut referred, mut clones) = (Vec::new(), Vec::<Blkptr>::new(), Vec::new());
-        let mut walk = Walk::new(&header);
-        'blocks: while let Some(bp) = walk.block() {
-            blocks.push(bp);
-            let Ok(bytes) = self.backing.read(&bp).await else { break };
-            let Some(block) = walk.follow(&bp, &bytes) else { break };
-            for raw in block.records() {
-                let Ok(raw) = raw else { break 'blocks };
-                if !walk.includes(raw.header.seq) {
-                    break 'blocks;
-                }
-                match raw.parse() {
-                    Ok(Record::Write { data: WriteData::Block(data), .. })
-                        if !data.is_hole()
-                            && data.birth() >= header.claim_txg
-                            && !referred.contains(&data) =>
-                    {
-                        referred.push(data);
-                    }
-                    Ok(Record::CloneRange { blocks, .. }) => clones.extend(cloned(&blocks)),
-                    _ => {}
-                }
-            }
-        }
+        let read = |bp: Blkptr| async move { self.backing.read(&bp).await }.boxed();
+        let Held { blocks, referred, clones } = held(&header, read).await;
         lock(&self.chain).adopt(blocks, referred, clones);
         self.end().await
     }

@@ -12,7 +12,7 @@ use super::{decode_embedded, decode_keeping};
 use crate::Bookmark;
 use crate::cache::arc::Key;
 use crate::cache::what_if::Read;
-use crate::cache::{Block, Loaded, Retain, kept_bytes};
+use crate::cache::{Block, ForDevice, Loaded, Retain, kept_bytes};
 use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::tunables;
@@ -136,14 +136,13 @@ impl Store {
             && let Some(bytes) = self.l2arc.read(bp, |bytes| self.verify(bp, bytes)).await
             && let Ok((block, physical)) = decode_keeping(bp, at, bytes, key.as_deref())
         {
-            return Ok(Loaded::of(block, bp, physical.map(Block::from), false));
+            return Ok(Loaded::of(block, bp, physical.map(Block::from), ForDevice::No));
         }
         let started = Instant::now();
         let bytes = self.try_raw(bp, at).await?;
         self.l2arc.note_pool_read(started);
         let stats = self.datasets.of(ObjsetId(at.objset));
         stats.count_load(bp.lsize().get(), bp.psize().get());
-        let (block, physical) = decode_keeping(bp, at, bytes, key.as_deref())?;
         let is_for_device = match retain {
             Retain::In => may_feed,
             // What is read ahead comes from devices in order, which they do well.
@@ -151,7 +150,9 @@ impl Store {
             Retain::ForChange | Retain::AsItWas | Retain::Out => false,
         };
         let is_for_device = is_for_device && self.l2arc.wants(bp, &self.vdevs) && !self.l2arc.has(bp);
-        Ok(Loaded::of(block, bp, physical.map(Block::from), is_for_device))
+        let for_device = if is_for_device { ForDevice::of(bp, &bytes) } else { ForDevice::No };
+        let (block, physical) = decode_keeping(bp, at, bytes, key.as_deref())?;
+        Ok(Loaded::of(block, bp, physical.map(Block::from), for_device))
     }
 
     /// The cache keeps blocks that were decoded with a key apart from blocks that were decoded without one.

@@ -54,7 +54,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, hole};
+use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, Protection, hole};
 use ondisk::dmu::DmuType;
 use ondisk::{ByteOrder, Lsize, ObjsetId, Txg};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
@@ -75,7 +75,7 @@ use self::written::Written;
 pub use self::written::WrittenBytes;
 use super::{GangTree, How};
 use crate::alloc::{Allocator, Denied, MetaslabId};
-use crate::cache::{Loaded, Retain, fitted, is_kept_compressed};
+use crate::cache::{ForDevice, Loaded, Retain, fitted, is_kept_compressed};
 use crate::env::{Env, System};
 use crate::error::{Attempt, Error, Result};
 use crate::store::Store;
@@ -263,6 +263,7 @@ impl Writer {
             false => batch,
         };
         let (batch, mut encoded) = encode_all(batch, units, salt, txg, haste).await?;
+        self.ivs.note(&batch, &encoded);
         if injections.has_blocks() {
             encode::flip_after(injections, &batch, &mut encoded);
         }
@@ -324,16 +325,19 @@ impl Writer {
         let block = request.data.plain();
         let Some(Encoded::Stored(stored)) = encoded else { return block.into() };
         let vdevs = self.store.vdevs();
-        let is_for_device = request.may_feed && self.store.l2arc.wants(pointer, vdevs);
         // Bytes that were changed on demand are not those of the block.
-        let is_compressed = stored.compress != CompressType::Off && !vdevs.injections().has_blocks();
+        let is_unchanged = !vdevs.injections().has_blocks();
+        let is_for_device = is_unchanged && request.may_feed && self.store.l2arc.wants(pointer, vdevs);
+        let is_compressed = stored.compress != CompressType::Off && is_unchanged;
         let is_wanted = is_compressed && (is_for_device || is_kept_compressed());
         // The ARC has blocks decrypted.
-        let physical = match stored.crypt {
-            None => is_wanted.then(|| fitted(&stored.bytes)),
-            Some(_) => stored.plain.clone(),
+        let physical = match (&stored.plain, pointer.protection()) {
+            (Some(plain), _) => Some(plain.clone()),
+            (None, Protection::Encrypted) => None,
+            (None, _) => is_wanted.then(|| fitted(&stored.bytes)),
         };
-        Loaded::of(block, pointer, physical, is_for_device)
+        let for_device = if is_for_device { ForDevice::of(pointer, &stored.bytes) } else { ForDevice::No };
+        Loaded::of(block, pointer, physical, for_device)
     }
 
     /// For a caller whose allocation failed: no block is placed on a vdev that is away, so there may be room

@@ -153,7 +153,28 @@ async fn change_files(model: &mut BTreeMap<String, File>, zpl: &Arc<LiveZpl>, rn
         return Ok(());
     };
     let id = zpl.lookup(root, name.as_bytes()).await?.expect("the model has it");
-    match rng.below(10) {
+    match rng.below(11) {
+        10 => {
+            let from = format!("file-{}", rng.below(FILES));
+            let Some(source) = model.get(&from).filter(|_| from != name).cloned() else { return Ok(()) };
+            let from = zpl.lookup(root, from.as_bytes()).await?.expect("the model has it");
+            // Whole blocks are shared where both files have such.
+            let offset = [0, 4096, 128 << 10][rng.index(3)];
+            let length = (source.content.len() as u64).min(FILE_BYTES - offset);
+            let copied = zpl.copy_range(from, 0, id, offset, length).await;
+            let Some(file) = model.get_mut(&name) else { return Ok(()) };
+            if copied.is_err() {
+                // Some of it may be there.
+                let size = zpl.zpl().node(id).await?.stat()?.size;
+                file.content = vec![0; size as usize];
+                zpl.read(id, 0, &mut file.content).await?;
+            } else if length > 0 {
+                let end = (offset + length) as usize;
+                file.content.resize(file.content.len().max(end), 0);
+                file.content[offset as usize..end].copy_from_slice(&source.content[..length as usize]);
+            }
+            copied?;
+        }
         0 => {
             zpl.unlink(root, name.as_bytes()).await?;
             model.remove(&name);

@@ -47,6 +47,24 @@ pub fn deduplicating(tops: Vec<NewTop>, dedup: &str, is_fast: bool) -> NewPool {
     new
 }
 
+/// A new pool. One whose root is encrypted has a key.
+pub async fn born(new: NewPool, seed: u64) -> Arc<LivePool> {
+    let surroundings = surroundings(seed);
+    let is_encrypted = new.root_properties.iter().any(|(name, _)| name == "encryption");
+    let key = is_encrypted.then(|| random::user_key(random::KEYS[0], &*surroundings.env));
+    LivePool::create_with_key(new, key, surroundings).await.unwrap()
+}
+
+/// Loads the key of an imported pool, if its root is encrypted.
+pub async fn unlock(pool: &Arc<LivePool>) {
+    let dsl = Dsl::open(&pool.view()).await.unwrap();
+    if dsl.encryption_root_of("tank").await.is_ok() {
+        dsl.load_key("tank", random::KEYS[0].as_bytes(), false).await.unwrap();
+        drop(dsl);
+        committing(pool, pool.replay_unlocked()).await.unwrap();
+    }
+}
+
 pub async fn open(pool: &Arc<LivePool>, name: &str) -> Arc<LiveZpl> {
     let dsl = Dsl::open(&pool.view()).await.unwrap();
     let head = dsl.find(name).await.unwrap();
@@ -253,7 +271,7 @@ pub async fn destroy_snapshot(pool: &Arc<LivePool>, name: &'static str) {
 /// A history from the first entry of a table to its end, with a snapshot, a clone and an import in between.
 async fn history(disks: &Disks, new: NewPool, dedups: &[&str], seed: u64) {
     let is_fast = new.features.contains(&Feature::FastDedup);
-    let pool = LivePool::create(new, surroundings(seed)).await.unwrap();
+    let pool = born(new, seed).await;
     let mut model = Model::begin(&pool).await;
     model.shuffle(&pool, seed, dedups).await;
     assert!(!tables(&pool).await.is_empty());
@@ -276,6 +294,7 @@ async fn history(disks: &Disks, new: NewPool, dedups: &[&str], seed: u64) {
 
     let pool = disks.import("tank", seed + 2).await;
     check(&pool).await;
+    unlock(&pool).await;
     let mut model = Model { zpl: open(&pool, "tank").await, files, contents, prunes: false, clones: true };
     for (file, contents) in model.files.iter().zip(&model.contents) {
         assert!(content(&model.zpl, *file).await == *contents, "after an import");
@@ -317,13 +336,15 @@ async fn history(disks: &Disks, new: NewPool, dedups: &[&str], seed: u64) {
 }
 
 macro_rules! histories {
-    ($($test:ident: $dedups:expr, fast $fast:literal, seed $seed:literal;)*) => {
+    ($($test:ident: $dedups:expr, fast $fast:literal, seed $seed:literal $(, $suite:literal)?;)*) => {
         $(
             #[test]
             fn $test() {
                 let disks = Disks::new(128 << 20);
                 let dedups: &[&str] = &$dedups;
-                block_on(history(&disks, deduplicating(mirror(&disks), dedups[0], $fast), dedups, $seed));
+                let new = deduplicating(mirror(&disks), dedups[0], $fast);
+                $(let new = random::encrypted(new, $suite, &[]);)?
+                block_on(history(&disks, new, dedups, $seed));
             }
         )*
     };
@@ -335,6 +356,10 @@ histories! {
     dedup_fast_of_many: ["sha512", "blake3", "edonr,verify", "skein,verify", "off", "on"], fast true, seed 3;
     dedup_traditional: ["on"], fast false, seed 4;
     dedup_traditional_of_many: ["on", "off", "sha256,verify", "skein", "edonr,verify"], fast false, seed 5;
+    dedup_encrypted: ["on"], fast true, seed 11, "aes-256-gcm";
+    dedup_encrypted_of_many: ["sha512", "blake3", "edonr,verify", "skein,verify", "off", "on"], fast true,
+        seed 12, "aes-128-ccm";
+    dedup_encrypted_traditional: ["verify", "on", "off"], fast false, seed 13, "aes-192-gcm";
 }
 
 #[test]
@@ -558,11 +583,21 @@ fn entries_of_fast_tables_of_openzfs_are_used_until_the_last_is_gone() {
 #[test]
 fn blocks_that_were_written_early_come_into_the_tables_or_are_found_there() {
     const LARGE: u64 = 64 << 10;
-    for (dedup, is_fast) in [("on", true), ("verify", true), ("on", false)] {
+    for (dedup, is_fast, suite) in [
+        ("on", true, None),
+        ("verify", true, None),
+        ("on", false, None),
+        ("on", true, Some("aes-256-gcm")),
+        ("verify", true, Some("aes-256-ccm")),
+        ("on", false, Some("aes-128-gcm")),
+    ] {
         let disks = Disks::new(128 << 20);
         block_on(async {
-            let new = deduplicating(mirror(&disks), dedup, is_fast);
-            let pool = LivePool::create(new, surroundings(1)).await.unwrap();
+            let mut new = deduplicating(mirror(&disks), dedup, is_fast);
+            if let Some(suite) = suite {
+                new = random::encrypted(new, suite, &[]);
+            }
+            let pool = born(new, 1).await;
             let properties = [("volblocksize", "64K"), ("logbias", "throughput")];
             let new = NewDataset {
                 name: "tank/v".into(),
@@ -585,6 +620,7 @@ fn blocks_that_were_written_early_come_into_the_tables_or_are_found_there() {
                 let after_crash = crashed(&disks);
                 let found = after_crash.import("tank", 7 + group).await;
                 check(&found).await;
+                unlock(&found).await;
                 committing(&found, found.dataset(id).await.unwrap().zil.close()).await.unwrap();
                 let replayed = found.volume(id).await.unwrap();
                 let mut bytes = vec![0; model.len()];

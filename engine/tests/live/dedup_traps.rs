@@ -26,9 +26,10 @@ use ondisk::ObjectId;
 use ondisk::vdev_config::PoolState;
 
 use crate::dedup::{
-    BLOCK, FILES, GROUPS, Model, check, check_pruned, content, create, deduplicating, destroy_snapshot,
-    export, mirror, of_number, open, snapshot, tables,
+    BLOCK, FILES, GROUPS, Model, born, check, check_pruned, content, create, deduplicating, destroy_snapshot,
+    export, mirror, of_number, open, snapshot, tables, unlock,
 };
+use crate::random::encrypted;
 use crate::support::{Disks, committing, surroundings};
 
 pub async fn fast_pool(disks: &Disks) -> Arc<LivePool> {
@@ -78,11 +79,15 @@ pub async fn end(pool: Arc<LivePool>, zpl: Arc<LiveZpl>, names: &[String], disks
 }
 
 /// openzfs/zfs#17982, #18520: what a prune leaves is freed once, and all of it.
-fn history_with_prunes(clones: bool) {
+fn history_with_prunes(clones: bool, suite: Option<&str>) {
     let disks = Disks::new(128 << 20);
     block_on(async {
         let dedups = ["on", "verify", "off", "on"];
-        let pool = fast_pool(&disks).await;
+        let mut new = deduplicating(mirror(&disks), "on", true);
+        if let Some(suite) = suite {
+            new = encrypted(new, suite, &[]);
+        }
+        let pool = born(new, 1).await;
         let mut model = Model { prunes: true, clones, ..Model::begin(&pool).await };
         model.shuffle(&pool, 21, &dedups).await;
         snapshot(&pool, "tank@s").await;
@@ -92,6 +97,7 @@ fn history_with_prunes(clones: bool) {
         drop(zpl);
         export(pool, &disks).await;
         let pool = disks.import("tank", 3).await;
+        unlock(&pool).await;
         let mut model = Model { zpl: open(&pool, "tank").await, files, contents, prunes: true, clones };
         model.shuffle(&pool, 23, &dedups).await;
         destroy_snapshot(&pool, "tank@s").await;
@@ -102,12 +108,17 @@ fn history_with_prunes(clones: bool) {
 
 #[test]
 fn a_history_with_prunes_leaks_no_space_and_frees_none_twice() {
-    history_with_prunes(false);
+    history_with_prunes(false, None);
 }
 
 #[test]
 fn a_history_with_prunes_and_clones_leaks_no_space_and_frees_none_twice() {
-    history_with_prunes(true);
+    history_with_prunes(true, None);
+}
+
+#[test]
+fn an_encrypted_history_with_prunes_and_clones_leaks_no_space_and_frees_none_twice() {
+    history_with_prunes(true, Some("aes-256-gcm"));
 }
 
 #[test]

@@ -319,7 +319,7 @@ fn datasets_go_without_their_keys() {
         let pool = bed.import(&copy, 32).await;
         for name in ["crypt/gcm/child", "crypt/ccm"] {
             let id = id(&pool, name).await;
-            committing(&pool, pool.close_log(id)).await.unwrap();
+            committing(&pool, pool.settle_log(id)).await.unwrap();
             let destroy = pool.change(move |s| async move { edit::destroy(&s, name).await });
             committing(&pool, destroy).await.unwrap();
         }
@@ -329,6 +329,68 @@ fn datasets_go_without_their_keys() {
         export(pool).await;
     });
     copy.judge(POOL);
+}
+
+/// A log whose key is not there: a change that is refused leaves it, and one that is made takes it along.
+#[test]
+fn logs_of_locked_datasets_go_with_the_change_and_only_then() {
+    const NAME: &str = "crypt/gcm";
+    let Some(bed) = Bed::new() else { return };
+    let disks = Disks::of_golden(POOL).unwrap();
+    let text = PLANTED.repeat(3000);
+    let logged = async |pool: &Arc<LivePool>, name: &[u8]| {
+        let zpl = filesystem(pool, NAME).await;
+        let file = committing(pool, zpl.create(zpl.zpl().root(), name, &FILE)).await.unwrap();
+        committing(pool, zpl.fsync(file)).await.unwrap();
+        zpl.write(file, 0, &text, &WriteOptions::default()).await.unwrap();
+        zpl.fsync(file).await.unwrap();
+    };
+    let first = block_on(async {
+        let pool = bed.import(&disks, 61).await;
+        committing(&pool, bed.load_keys(&pool)).await;
+        logged(&pool, b"first").await;
+        crashed(&disks)
+    });
+    let second = block_on(async {
+        let pool = bed.import(&first, 62).await;
+        let id = id(&pool, NAME).await;
+        committing(&pool, pool.settle_log(id)).await.unwrap();
+        let destroy = pool.change(|s| async move { edit::destroy(&s, NAME).await });
+        let refused = committing(&pool, destroy).await.unwrap_err();
+        assert!(refused.to_string().contains("has snapshots"), "{refused}");
+        let rollback = pool.change(|s| async move { edit::rollback(&s, NAME, Some("crypt/gcm@none")).await });
+        assert!(committing(&pool, rollback).await.is_err());
+        export(pool).await;
+        let pool = bed.import(&first, 63).await;
+        committing(&pool, bed.load_keys(&pool)).await;
+        let zpl = filesystem(&pool, NAME).await;
+        let file = zpl.lookup(zpl.zpl().root(), b"first").await.unwrap().expect("it was replayed");
+        let mut found = vec![0; text.len()];
+        zpl.read(file, 0, &mut found).await.unwrap();
+        assert!(found == text);
+        logged(&pool, b"second").await;
+        crashed(&first)
+    });
+    block_on(async {
+        let pool = bed.import(&second, 64).await;
+        let id = id(&pool, NAME).await;
+        committing(&pool, pool.settle_log(id)).await.unwrap();
+        let rollback = pool.change(|s| async move { edit::rollback(&s, NAME, Some("crypt/gcm@s")).await });
+        committing(&pool, rollback).await.unwrap();
+        for _ in 0..4 {
+            pool.sync().await.unwrap();
+        }
+        export(pool).await;
+        let pool = bed.import(&second, 65).await;
+        committing(&pool, bed.load_keys(&pool)).await;
+        let zpl = filesystem(&pool, NAME).await;
+        for name in [b"first" as &[u8], b"second"] {
+            assert_eq!(zpl.lookup(zpl.zpl().root(), name).await.unwrap(), None);
+        }
+        drop(zpl);
+        export(pool).await;
+    });
+    second.judge(POOL);
 }
 
 #[test]

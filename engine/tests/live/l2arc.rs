@@ -21,6 +21,7 @@ use ondisk::Guid;
 use ondisk::l2arc::HEADER_BYTES;
 use ondisk::vdev_config::PoolState;
 
+use crate::random::{KEYS, user_key};
 use crate::support::{Disks, new_pool, objset_of, surroundings};
 
 const MIB: u64 = 1 << 20;
@@ -76,6 +77,17 @@ async fn create(disks: &Disks, caches: &[&str], secondary: &str) -> Arc<LivePool
 }
 
 async fn create_as(disks: &Disks, caches: &[&str], secondary: &str, seed: u64) -> Arc<LivePool> {
+    create_with(disks, caches, secondary, seed, None).await
+}
+
+/// The same, with a suite with which the volume is encrypted, or without.
+async fn create_with(
+    disks: &Disks,
+    caches: &[&str],
+    secondary: &str,
+    seed: u64,
+    suite: Option<&str>,
+) -> Arc<LivePool> {
     // A busy machine makes any device slow.
     tunables::L2ARC_BYPASS_SLOW.set(0).unwrap();
     let new = NewPool {
@@ -83,14 +95,16 @@ async fn create_as(disks: &Disks, caches: &[&str], secondary: &str, seed: u64) -
         ..new_pool(vec![disks.top(Layout::Single, Class::Normal, "d", 1)], 12)
     };
     let pool = LivePool::create(new, surroundings(seed)).await.unwrap();
+    let mut properties = vec![("volblocksize", "16K"), ("compression", "lz4"), ("secondarycache", secondary)];
+    properties.extend(suite.into_iter().flat_map(|suite| [("encryption", suite), ("keyformat", "hex")]));
     let volume = NewDataset {
         name: "tank/vol".into(),
         contents: NewContents::Volume { size: BLOCKS * BLOCK, sparse: true },
-        properties: [("volblocksize", "16K"), ("compression", "lz4"), ("secondarycache", secondary)]
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .into(),
+        properties: properties.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
     };
-    pool.change(move |s: Syncing| async move { edit::create(&s, &volume).await }).await.unwrap();
+    let key = suite.map(|_| user_key(KEYS[0], &**pool.env()));
+    let create = |s: Syncing| async move { edit::create_with_key(&s, &volume, key.as_ref()).await };
+    pool.change(create).await.unwrap();
     let volume = open(&pool).await;
     for block in 0..BLOCKS {
         volume.write_at(block * BLOCK, &content(block, 0), false).await.unwrap();
@@ -233,6 +247,73 @@ fn what_a_cache_device_holds_is_found_again_after_an_import() {
         });
     }
     disks.judge("tank");
+}
+
+async fn load_key(pool: &Arc<LivePool>) {
+    let dsl = Dsl::open(&pool.view()).await.unwrap();
+    dsl.load_key("tank/vol", KEYS[0].as_bytes(), false).await.unwrap();
+}
+
+/// Ciphertext goes there and comes from there, is found again before there is a key, and
+/// stays when the key goes.
+#[test]
+fn encrypted_blocks_are_on_a_cache_device_as_they_are_in_the_pool() {
+    let _shared = ALONE.read().ignore_poison();
+    for (suite, is_packed) in [("aes-256-gcm", true), ("aes-128-ccm", false)] {
+        let disks = Disks::new(256 * MIB);
+        let mut data = 0;
+        block_on(async {
+            let pool = create_with(&disks, &["cache"], "all", 1, Some(suite)).await;
+            warm_up(&pool).await;
+            data = stats(&pool).l2_bufc_data_asize.get();
+            assert!(data >= BLOCKS * BLOCK / 2, "{:?}", stats(&pool).all());
+            let (hits, reads) = hits(&pool).await;
+            assert!(hits >= BLOCKS && reads < 20, "{hits} hits, {reads} reads of the pool");
+            assert_eq!((stats(&pool).l2_cksum_bad.get(), stats(&pool).l2_io_error.get()), (0, 0));
+            // What is written is fed from the write, not from a read.
+            let volume = open(&pool).await;
+            for block in 0..BLOCKS {
+                volume.write_at(block * BLOCK, &content(block, 0), false).await.unwrap();
+            }
+            drop(volume);
+            pool.sync().await.unwrap();
+            pool.sync().await.unwrap();
+            feed(&pool).await;
+            let (hits, reads) = self::hits(&pool).await;
+            assert!(hits >= BLOCKS && reads < 20, "{hits} hits, {reads} reads of the pool");
+            if !is_packed {
+                // Keys go while blocks wait for the device: what waits is ciphertext.
+                feed(&pool).await;
+                pool.unload_key("tank/vol").await.unwrap();
+                feed(&pool).await;
+                load_key(&pool).await;
+                read_all(&pool).await;
+            }
+            export(pool).await;
+        });
+        for seed in 2..4 {
+            block_on(async {
+                let pool = disks.import("tank", seed).await;
+                pool.feed_l2arc().await;
+                let stats = stats(&pool);
+                assert_eq!(stats.l2_rebuild_success.get(), 1, "{:?}", stats.all());
+                assert!(stats.l2_bufc_data_asize.get() >= data);
+                assert!(pool.volume(objset_of(&pool, "vol").await.unwrap()).await.is_err(), "it is locked");
+                load_key(&pool).await;
+                let (hits, reads) = hits(&pool).await;
+                assert!(hits >= BLOCKS && reads < 40, "{hits} hits, {reads} reads of the pool");
+                assert_eq!(stats.l2_cksum_bad.get(), 0);
+                export(pool).await;
+            });
+        }
+        for name in ["cache", "d0"] {
+            for block in [1, 7, 301] {
+                let found = testkit::search::find(&disks.file(name), &content(block, 0)[..48]).unwrap();
+                assert_eq!(found, None, "block {block} on {name}");
+            }
+        }
+        disks.judge("tank");
+    }
 }
 
 #[test]

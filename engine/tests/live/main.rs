@@ -4,6 +4,7 @@
 
 mod attach;
 mod attach_cut;
+mod attacked;
 mod cached;
 mod checkpoint;
 mod clone;
@@ -15,6 +16,7 @@ mod damaged;
 mod data;
 mod datasets;
 mod dedup;
+mod dedup_encrypted;
 mod dedup_pruned;
 mod dedup_traps;
 mod dedup_verified;

@@ -13,6 +13,7 @@ use engine::dsl::keys::{KeyFormat, UserKey};
 use engine::env::Env;
 use engine::pool::import::ImportOptions;
 use engine::pool::live::{Layout, LivePool, NewPool, NewTop, Surroundings};
+use engine::pool::verify::{Depth, Progress, VerifyOptions, verify};
 use engine::vdev::Class;
 use ondisk::vdev_config::PoolState;
 
@@ -65,12 +66,12 @@ fn classes(disks: &Disks) -> Vec<NewTop> {
 }
 
 /// The key of an encrypted pool, and the one that it gets.
-const KEYS: [&str; 2] = [
+pub const KEYS: [&str; 2] = [
     "0f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdeffedcba9876543210",
     "c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00",
 ];
 
-fn user_key(hex: &str, env: &dyn Env) -> Arc<UserKey> {
+pub fn user_key(hex: &str, env: &dyn Env) -> Arc<UserKey> {
     Arc::new(UserKey::new(KeyFormat::Hex, hex.as_bytes(), None, env).unwrap())
 }
 
@@ -80,6 +81,17 @@ fn counting(ivs: &Ivs, seed: u64) -> Surroundings {
 
 async fn is_encrypted(pool: &Arc<LivePool>) -> bool {
     Dsl::open(&pool.view()).await.unwrap().encryption_root_of(POOL).await.is_ok()
+}
+
+/// Every block of every encrypted dataset, snapshots and logs too, is what its key made.
+async fn authenticate(pool: &Arc<LivePool>) {
+    pool.sync().await.unwrap();
+    let view = pool.view();
+    let options = VerifyOptions { threads: 1, depth: Depth::Everything, check_space: false };
+    let verified = std::thread::spawn(move || verify(&view, options, &Progress::default()).unwrap());
+    let report = verified.join().unwrap();
+    assert_eq!((report.unreadable_blocks, report.damaged_blocks), (0, 0), "{:?}", report.errors.first());
+    assert!(report.authenticated_blocks > 0 && report.notes.is_empty(), "{:?}", report.notes);
 }
 
 /// The pool is exported, judged, and imported again. An encrypted one gets another key meanwhile.
@@ -118,8 +130,9 @@ pub async fn reborn(mut run: History, disks: &Disks, seed: u64) -> History {
         dsl.load_key(POOL, old, true).await.unwrap_err();
         dsl.load_key(POOL, new, false).await.unwrap();
         committing(&pool, pool.replay_unlocked()).await.unwrap();
+        authenticate(&pool).await;
     }
-    println!("{} blocks were encrypted", ivs.count().unwrap());
+    println!("{} blocks were encrypted, and {} equal ones again", ivs.count().unwrap(), ivs.again());
     History { pool, tree, open: BTreeMap::new(), rng, refused, ivs }
 }
 
@@ -182,7 +195,7 @@ pools! {
 }
 
 /// A pool whose root filesystem is encrypted with a suite.
-fn encrypted(mut new: NewPool, suite: &str, more: &[(&str, &str)]) -> NewPool {
+pub fn encrypted(mut new: NewPool, suite: &str, more: &[(&str, &str)]) -> NewPool {
     for (name, value) in [("encryption", suite), ("keyformat", "hex")].iter().chain(more) {
         new.root_properties.push(((*name).to_owned(), (*value).to_owned()));
     }
@@ -215,9 +228,24 @@ encrypted_pools! {
     random_encrypted_full_raidz1_9: raidz1, ashift 9, 64 MiB, fill true, "aes-256-gcm", [];
 }
 
+/// Encrypted and deduplicated, all but the plain datasets in it.
+fn run_encrypted_dedup(name: &str, (dedup, is_fast): (&str, bool), fill: bool, suite: &str) {
+    run_on(name, &Disks::new(128 * MIB), fill, |disks| {
+        encrypted(deduplicating(mirror(disks), dedup, is_fast), suite, &[])
+    });
+}
+
 #[test]
 fn random_encrypted_dedup_12() {
-    run_on("random_encrypted_dedup_12", &Disks::new(128 * MIB), false, |disks| {
-        encrypted(deduplicating(mirror(disks), "on", true), "aes-256-gcm", &[])
-    });
+    run_encrypted_dedup("random_encrypted_dedup_12", ("on", true), false, "aes-256-gcm");
+}
+
+#[test]
+fn random_encrypted_dedup_verified_12() {
+    run_encrypted_dedup("random_encrypted_dedup_verified_12", ("skein,verify", true), false, "aes-128-ccm");
+}
+
+#[test]
+fn random_encrypted_dedup_traditional_12() {
+    run_encrypted_dedup("random_encrypted_dedup_traditional_12", ("sha512", false), false, "aes-192-gcm");
 }

@@ -16,6 +16,8 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::lock::Mutex as AsyncMutex;
 use ondisk::vdev_config::PoolState;
 
+use crate::dedup::{born, unlock};
+use crate::random::{KEYS, encrypted, user_key};
 use crate::support::{Disks, crashed, new_pool, objset_of, surroundings};
 
 const MIB: u64 = 1 << 20;
@@ -115,9 +117,20 @@ async fn snapshot(pool: &Arc<LivePool>, name: &str) {
     pool.change(move |s: Syncing| async move { edit::snapshot(&s, &new).await }).await.unwrap();
 }
 
-async fn begun(disks: &Disks, (layout, count): (Layout, usize), block: &str) -> Arc<LivePool> {
+async fn begun(disks: &Disks, layout: (Layout, usize), block: &str) -> Arc<LivePool> {
+    begun_as(disks, layout, block, None).await
+}
+
+/// The same, in a pool that is encrypted with a suite, or not.
+async fn begun_as(
+    disks: &Disks,
+    (layout, count): (Layout, usize),
+    block: &str,
+    suite: Option<&str>,
+) -> Arc<LivePool> {
     let new = new_pool(vec![disks.top(layout, Class::Normal, "d", count)], 12);
-    let pool = LivePool::create(new, surroundings(3)).await.unwrap();
+    let new = if let Some(suite) = suite { encrypted(new, suite, &[]) } else { new };
+    let pool = born(new, 3).await;
     pool.start().unwrap();
     create(&pool, "vol", true, &[("volblocksize", block), ("compression", "lz4"), ("org.test:a", "b")]).await;
     pool
@@ -215,6 +228,62 @@ fn a_volume_gets_another_block_size_while_it_is_written() {
             assert!(pool.reshapes().is_empty());
         });
     }
+}
+
+#[test]
+fn an_encrypted_volume_stays_encrypted_with_the_same_users_key() {
+    let disks = Disks::new(192 * MIB);
+    block_on(async {
+        let pool = begun_as(&disks, (Layout::Mirror, 2), "16K", Some("aes-128-ccm")).await;
+        let client = Client::new(&pool, vec![0; SIZE as usize], 5).await;
+        let volume = client.volume.lock().await.clone();
+        let text = b"only the owner of the key may ever read this".repeat(3000);
+        volume.write_at(MIB, &text, true).await.unwrap();
+        client.model.lock().unwrap()[MIB as usize..][..text.len()].copy_from_slice(&text);
+        drop(volume);
+        for _ in 0..60 {
+            client.request().await;
+        }
+        pool.reshape("tank/vol", 64 << 10).await.unwrap();
+        for _ in 0..30 {
+            client.request().await;
+        }
+        let busy = pool.unload_key("tank").await.unwrap_err();
+        assert!(matches!(busy, Error::Busy(_)), "{busy}");
+        client.may_be_held();
+        settled(&pool).await;
+        assert!(pool.reshapes()[0].kept.is_some(), "{:?}", pool.reshapes());
+        client.check().await;
+        for name in ["tank/vol", "tank/vol.volblocksize-16K"] {
+            let root = Dsl::open(&pool.view()).await.unwrap().encryption_root_of(name).await.unwrap();
+            assert_eq!(root.dir.name, "tank", "{name}");
+            // Of its suite, too.
+            assert_eq!(number(&pool, name, Prop::Encryption).await, 3, "{name}");
+        }
+        // One that is a root of its own, and one whose key is not there.
+        let env = surroundings(4).env;
+        let key = user_key(KEYS[1], &*env);
+        let contents = NewContents::Volume { size: SIZE, sparse: true };
+        let properties = typed(&[("encryption", "on"), ("keyformat", "hex"), ("volblocksize", "16K")]);
+        let new = NewDataset { name: "tank/own".into(), contents, properties };
+        pool.change(|s| async move { edit::create_with_key(&s, &new, Some(&key)).await }).await.unwrap();
+        let refused = pool.reshape("tank/own", 64 << 10).await.unwrap_err();
+        assert!(refused.to_string().contains("zfs change-key -i"), "{refused}");
+        let model = client.model.lock().unwrap().clone();
+        drop(client);
+        pool.close(PoolState::Exported).await.unwrap();
+        drop(pool);
+        for disk in ["d0", "d1"] {
+            let found = testkit::search::find(&disks.file(disk), &text[..44]).unwrap();
+            assert_eq!(found, None, "{disk}");
+        }
+        disks.judge("tank");
+        let pool = disks.import("tank", 9).await;
+        let locked = pool.reshape("tank/vol", 4 << 10).await.unwrap_err();
+        assert!(matches!(locked, Error::KeyNotLoaded { .. }), "{locked}");
+        unlock(&pool).await;
+        assert!(content(&pool, "tank/vol").await == model);
+    });
 }
 
 #[test]

@@ -16,7 +16,7 @@ use engine::dsl::keys::{KeyFormat, UserKey};
 use engine::pool::live::{Layout, LivePool, NewPool, Syncing};
 use engine::tunables;
 use engine::vdev::Class;
-use engine::zpl::live::WriteOptions;
+use engine::zpl::live::{RenameMode, WriteOptions};
 use ondisk::vdev_config::PoolState;
 use testkit::search;
 
@@ -44,9 +44,9 @@ fn search_all(disks: &Disks, after: &str) {
     }
 }
 
-async fn create(pool: &Arc<LivePool>, suite: Option<&str>, name: &str, contents: NewContents) {
+async fn create(pool: &Arc<LivePool>, suite: Option<&str>, dedup: &str, name: &str, contents: NewContents) {
     let mut new = NewDataset { name: full(name), contents, properties: Vec::new() };
-    new.properties.push(("compression".into(), "off".into()));
+    new.properties.extend([("compression".into(), "off".into()), ("dedup".into(), dedup.into())]);
     let mut key = None;
     if let Some(suite) = suite {
         let encryption = [("encryption", suite), ("keyformat", "raw")];
@@ -99,7 +99,35 @@ async fn feed(pool: &Arc<LivePool>) {
     panic!("feeding does not end: {} bytes", written());
 }
 
-fn nothing_is_readable(suite: &str, seed: u64) {
+/// Reads of a volume that a cache device answers.
+async fn hits(pool: &Arc<LivePool>, name: &str) -> u64 {
+    pool.flush_cache();
+    let hits = || pool.pool().l2arc().stats().l2_hits.get();
+    let before = hits();
+    read_volume(pool, name).await;
+    hits() - before
+}
+
+/// Cuts and renames files, and removes one.
+async fn shuffle(pool: &Arc<LivePool>, name: &str) {
+    let zpl = pool.filesystem(objset_of(pool, name).await.unwrap()).await.unwrap();
+    let root = zpl.zpl().root();
+    let text = PLANTED.repeat(500);
+    for (number, length) in [(0, 5), (1, 4096), (2, 20_000)] {
+        let (before, after) = (format!("cut {number}"), [PLANTED, &[b'0' + number]].concat());
+        let file = zpl.create(root, before.as_bytes(), &FILE).await.unwrap();
+        zpl.write(file, 0, &text, &WriteOptions::default()).await.unwrap();
+        zpl.fsync(file).await.unwrap();
+        zpl.truncate(file, length).await.unwrap();
+        zpl.rename(root, before.as_bytes(), root, &after, RenameMode::Replace).await.unwrap();
+        zpl.fsync(file).await.unwrap();
+        zpl.copy_range(file, 0, file, 1 << 20, length).await.unwrap();
+    }
+    zpl.unlink(root, &[PLANTED, b"1"].concat()).await.unwrap();
+    zpl.sync_all().await.unwrap();
+}
+
+fn nothing_is_readable(suite: &str, dedup: &str, seed: u64) {
     // A busy machine makes any device slow.
     tunables::L2ARC_BYPASS_SLOW.set(0).unwrap();
     let disks = Disks::new(128 * MIB);
@@ -125,10 +153,10 @@ fn nothing_is_readable(suite: &str, seed: u64) {
         let pool = LivePool::create(new, surroundings(seed)).await.unwrap();
         pool.start().unwrap();
         let volume = NewContents::Volume { size: VOLUME_BYTES, sparse: true };
-        create(&pool, Some(suite), "fs", NewContents::Filesystem).await;
-        create(&pool, Some(suite), "vol", volume.clone()).await;
-        create(&pool, None, "open", NewContents::Filesystem).await;
-        create(&pool, None, "open-vol", volume).await;
+        create(&pool, Some(suite), dedup, "fs", NewContents::Filesystem).await;
+        create(&pool, Some(suite), dedup, "vol", volume.clone()).await;
+        create(&pool, None, dedup, "open", NewContents::Filesystem).await;
+        create(&pool, None, dedup, "open-vol", volume).await;
         search_all(&disks, "creating");
 
         let zpl = pool.filesystem(objset_of(&pool, "fs").await.unwrap()).await.unwrap();
@@ -154,10 +182,18 @@ fn nothing_is_readable(suite: &str, seed: u64) {
         pool.change(|_| async { Ok(()) }).await.unwrap();
         search_all(&disks, "a snapshot and a clone");
 
+        for name in ["fs", "clone"] {
+            shuffle(&pool, name).await;
+        }
+        search_all(&disks, "changes of files");
+        pool.change(|_| async { Ok(()) }).await.unwrap();
+        search_all(&disks, "a commit of them");
+
         pool.flush_cache();
         feed(&pool).await;
         assert!(devices(PUBLIC).contains(&"cache".to_owned()), "the cache device has the plain text");
         search_all(&disks, "feeding the cache device");
+        assert!(hits(&pool, "vol").await >= VOLUME_BYTES / 2 / (16 << 10), "ciphertext is there too");
 
         for name in ["fs", "vol"] {
             pool.unload_key(&full(name)).await.unwrap();
@@ -191,10 +227,15 @@ fn nothing_is_readable(suite: &str, seed: u64) {
 
 #[test]
 fn nothing_of_a_gcm_dataset_is_readable_on_any_device() {
-    nothing_is_readable("aes-256-gcm", 71);
+    nothing_is_readable("aes-256-gcm", "off", 71);
 }
 
 #[test]
 fn nothing_of_a_ccm_dataset_is_readable_on_any_device() {
-    nothing_is_readable("aes-128-ccm", 81);
+    nothing_is_readable("aes-128-ccm", "off", 81);
+}
+
+#[test]
+fn nothing_of_a_deduplicated_dataset_is_readable_on_any_device() {
+    nothing_is_readable("aes-256-gcm", "on", 91);
 }

@@ -7,14 +7,21 @@
 //! of the vdev that nothing uses, its parent's pointer to it is made anew, the parent is written elsewhere in
 //! turn, up to an uberblock of a later time in all labels. So the parsers and walkers see what no OpenZFS
 //! ever wrote, under checksums that are right.
+//!
+//! In an encrypted dataset that is what an attacker with the devices and without the key can do
+//! ([`forge_sealed`]): pointers change places, within a block and between files and datasets; MACs and
+//! private bytes are changed; and the MACs of indirect blocks, which need no key, are made right all the way
+//! up. There each file is still what it was, or cannot be read. One thing is left out: sizes and compression
+//! of a block whose pointer is in an indirect block are under no MAC, in OpenZFS's format.
 
 use std::sync::Arc;
 
-use codec::checksum::{fletcher4, seal_gang, seal_label};
+use codec::checksum::{beside_mac, fletcher4, seal_gang, seal_label};
+use codec::crypt::indirect_mac;
 use device::block_on;
 use engine::pool::discovery::FoundPool;
 use engine::{Bookmark, Pool};
-use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, Dva, Protection};
+use ondisk::blkptr::{Blkptr, BlkptrParts, ChecksumType, CompressType, CryptParts, Dva, Protection};
 use ondisk::dmu::DmuType;
 use ondisk::label::{self, FRONT_SIZE, LABELS, VDEV_PHYS};
 use ondisk::vdev_config::{VdevConfig, VdevKind};
@@ -87,7 +94,7 @@ fn forge_block(
     devices: &[Arc<Overlay>],
 ) -> Option<String> {
     let mut arena = Arena::of(found, devices)?;
-    let mut steps = way_down(rng, pool)?;
+    let mut steps = way_down(rng, pool, false)?;
     let mut last = steps.pop()?;
     let what =
         format!("{} level {} of {} bytes", last.pointer.dmu_type(), last.pointer.level(), last.content.len());
@@ -102,6 +109,73 @@ fn forge_block(
     let pointer = arena.write(&last.pointer, &new_content)?;
     write_way_up(steps, pointer, &mut arena, pool, found, devices)?;
     Some(what)
+}
+
+/// A way into an encrypted dataset.
+fn way_into_sealed(rng: &mut Rng, pool: &Arc<Pool>) -> Option<Vec<Step>> {
+    (0..200).find_map(|_| {
+        let steps = way_down(rng, pool, true)?;
+        steps.last()?.pointer.uses_crypt().then_some(steps)
+    })
+}
+
+/// Changes one thing in an encrypted dataset, without its key. Says what.
+pub fn forge_sealed(
+    rng: &mut Rng,
+    pool: &Arc<Pool>,
+    found: &FoundPool,
+    devices: &[Arc<Overlay>],
+) -> Option<String> {
+    let mut arena = Arena::of(found, devices)?;
+    let mut steps = way_into_sealed(rng, pool)?;
+    let last = steps.pop()?;
+    let order = last.pointer.byte_order();
+    let places = pointers_in(&last.pointer, &last.content);
+    let is_indirect = last.pointer.level().0 > 0;
+    let mut content = last.content.clone();
+    let mut put = |place: usize, pointer: &Blkptr| {
+        content[place..place + Blkptr::SIZE].copy_from_slice(&pointer.encode(order));
+    };
+    let what = match rng.below(if is_indirect { 3 } else { 4 }) {
+        0 => {
+            let (one, other) = (rng.pick(&places)?, rng.pick(&places)?);
+            put(one.0, &other.1);
+            put(other.0, &one.1);
+            "two pointers exchanged".to_owned()
+        }
+        1 => {
+            // From elsewhere: another file, another dataset, another key.
+            let (place, old) = *rng.pick(&places)?;
+            let mut others = (0..20).filter_map(|_| {
+                let other = way_into_sealed(rng, pool)?.pop()?;
+                let like = |child: &Blkptr| {
+                    (child.level(), child.dmu_type()) == (old.level(), old.dmu_type()) && *child != old
+                };
+                let all = pointers_in(&other.pointer, &other.content);
+                all.into_iter().map(|(_, child)| child).find(like)
+            });
+            let other = others.next()?;
+            put(place, &other);
+            "a pointer from elsewhere".to_owned()
+        }
+        2 => {
+            let (place, old) = *rng.pick(&places)?;
+            let mac = place + 112 + rng.index(16);
+            content[mac] ^= 1 << rng.below(8);
+            format!("the MAC of a {}", old.dmu_type())
+        }
+        _ => {
+            for _ in 0..1 + rng.below(3) {
+                let at = rng.index(content.len());
+                content[at] ^= 1 << rng.below(8);
+            }
+            "some bits".to_owned()
+        }
+    };
+    let pointer = arena.write(&last.pointer, &content)?;
+    let of = format!("{} level {}", last.pointer.dmu_type(), last.pointer.level());
+    write_way_up(steps, pointer, &mut arena, pool, found, devices)?;
+    Some(format!("{what} in a sealed {of}"))
 }
 
 /// Writes the blocks of a way anew, from the last but one to the uberblock; `pointer` leads to the last.
@@ -137,7 +211,7 @@ fn forge_gang(
     devices: &[Arc<Overlay>],
 ) -> Option<String> {
     let mut arena = Arena::of(found, devices)?;
-    let mut steps = way_down(rng, pool)?;
+    let mut steps = way_down(rng, pool, false)?;
     let last = steps.pop()?;
     let itself = rng.once_in(2);
     let depth = 1 + rng.below(20);
@@ -169,18 +243,21 @@ fn forge_gang(
     Some(format!("gang of {size} bytes, {depth} deep"))
 }
 
-/// Takes random turns from the MOS downwards.
-fn way_down(rng: &mut Rng, pool: &Arc<Pool>) -> Option<Vec<Step>> {
+/// Takes random turns from the MOS downwards; `is_sealed`: into encrypted datasets too.
+fn way_down(rng: &mut Rng, pool: &Arc<Pool>, is_sealed: bool) -> Option<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     let mut pointer = *pool.root_blkptr();
     // Mostly the end of a way is wanted, where most kinds of blocks are.
     let wanted = if rng.once_in(3) { 1 + rng.index(8) } else { MAX_STEPS };
     while steps.len() < wanted {
-        if pointer.protection() != Protection::None {
-            break;
-        }
         // Keys are not loaded, so that the number of the object set does not matter.
-        let Ok(block) = block_on(pool.read_block(&pointer, &Bookmark::objset_root(0))) else { break };
+        let at = Bookmark::objset_root(0);
+        let read = match pointer.protection() {
+            Protection::None => block_on(pool.read_block(&pointer, &at)),
+            _ if is_sealed => block_on(pool.read_block_without_key(&pointer, &at)),
+            _ => break,
+        };
+        let Ok(block) = read else { break };
         let content = block.to_vec();
         let places = pointers_in(&pointer, &content);
         // There are many dnodes of files and few of anything else: a kind is drawn first.
@@ -370,13 +447,24 @@ impl<'a> Arena<'a> {
         }
         self.put(offset, content);
         let order = old.byte_order();
+        let mut checksum = fletcher4(content, order);
+        let mut crypt = None;
+        if old.uses_crypt() {
+            let is_indirect = old.level().0 > 0;
+            let mac = if is_indirect { indirect_mac(content, order).ok()? } else { old.mac() };
+            crypt = Some(CryptParts { salt: old.salt(), iv: old.iv(), mac });
+            if old.dmu_type() != DmuType::OBJSET {
+                let [first, second] = beside_mac(ChecksumType::Fletcher4, checksum);
+                checksum = [first, second, 0, 0];
+            }
+        }
         BlkptrParts {
             dvas: vec![Dva { vdev: self.vdev, offset: ByteOffset(offset), asize: Asize(size), gang: false }],
             lsize: old.lsize(),
             psize: Psize(old.lsize().get()),
             compress: CompressType::Off,
             checksum_type: ChecksumType::Fletcher4,
-            checksum: fletcher4(content, order),
+            checksum,
             dmu_type: old.dmu_type(),
             level: old.level(),
             dedup: false,
@@ -384,7 +472,7 @@ impl<'a> Arena<'a> {
             logical_birth: old.logical_birth(),
             physical_birth: old.physical_birth(),
             fill: old.fill(),
-            crypt: None,
+            crypt,
         }
         .build()
         .ok()

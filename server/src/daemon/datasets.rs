@@ -56,7 +56,18 @@ impl Daemon {
         self.find_pool(pool).ok_or_else(|| ApiError::not_found(format!("{doing}: no such pool '{pool}'")))
     }
 
-    /// Gives back the intent log of a filesystem or volume that is about to go.
+    /// Gives back the intent log of a filesystem or volume that is about to be destroyed or rolled back.
+    pub(super) async fn settle_log(&self, pool: &OpenPool, name: &str) -> Result<(), ApiError> {
+        let doing = format!("cannot close '{name}'");
+        let live = pool.writable(&doing)?;
+        let settled = async {
+            let id = pool.dsl().await?.find(name).await?.objset_id();
+            sync_tasks::settle_log(live, id).await
+        };
+        settled.await.map_err(|error| said(&doing, error))
+    }
+
+    /// Gives back the intent log of a filesystem or volume whose contents are about to be replaced.
     pub(super) async fn close_log(&self, pool: &OpenPool, name: &str) -> Result<(), ApiError> {
         let doing = format!("cannot close '{name}'");
         let live = pool.writable(&doing)?;

@@ -259,7 +259,13 @@ pub(in crate::daemon) async fn inherit(
     Ok(Left::of(&edit::inherit_property(s, name, property, received).await?))
 }
 
-/// Gives back the intent log of a dataset that is to be destroyed or rolled back.
+/// Gives back the intent log of a dataset that is to be destroyed or rolled back. One that waits for its key
+/// goes with the change.
+pub(in crate::daemon) async fn settle_log(live: &Arc<LivePool>, id: ObjsetId) -> engine::Result<()> {
+    live.settle_log(id).await
+}
+
+/// Gives back the intent log of a dataset whose contents are about to be replaced.
 pub(in crate::daemon) async fn close_log(live: &Arc<LivePool>, id: ObjsetId) -> engine::Result<()> {
     live.close_log(id).await
 }

@@ -18,6 +18,7 @@ use super::administrator::Deed;
 use super::contents::{Contents, fill};
 use super::healing::scrubbed;
 use super::history::{History, Lane, SPARE_SECTORS};
+use super::keys::Root;
 use super::support::{POOL, committing};
 use super::{keys, pools};
 
@@ -70,7 +71,7 @@ pub fn judge(
         if care.zdb {
             zdb(&disks, &care.missing)?;
         }
-        verify_blocks(disks, seed, care)?;
+        verify_with_keys(disks, seed, care, |root| history.keys(root, point))?;
     }
     history.ivs.count()?;
     Ok(recorder)
@@ -207,12 +208,24 @@ async fn go_on(pool: &Arc<LivePool>) -> engine::Result<()> {
 
 /// Our own reader finds nothing wrong with any block, and space maps that say what is used.
 pub fn verify_blocks(disks: Vec<Disk>, seed: u64, care: &Care) -> Result<(), String> {
+    verify_with_keys(disks, seed, care, |_| Vec::new())
+}
+
+/// The same; each block of an encrypted dataset is what its key made.
+pub fn verify_with_keys(
+    disks: Vec<Disk>,
+    seed: u64,
+    care: &Care,
+    keys: impl Fn(Root) -> Vec<u64>,
+) -> Result<(), String> {
     let recorder = Recorder::new(seed);
     let pool = pools::run(async {
         let found = pools::find(&recorder, disks, &care.missing).await?;
-        import_to_read(&found, &ImportOptions::read_only())
+        let pool = import_to_read(&found, &ImportOptions::read_only())
             .await
-            .map_err(|error| format!("import to read: {error}"))
+            .map_err(|error| format!("import to read: {error}"))?;
+        keys::load(&pool, keys).await?;
+        Ok::<_, String>(pool)
     })?;
     let options = VerifyOptions { threads: 1, depth: Depth::Everything, check_space: true };
     let report = verify(&pool, options, &Progress::default()).map_err(|error| format!("verify: {error}"))?;

@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
-use engine::Error;
 use engine::dsl::Dsl;
 use engine::dsl::keys::{KeyFormat, UserKey};
 use engine::env::Env;
 use engine::pool::live::LivePool;
+use engine::{Error, Pool};
 
 use super::support::{POOL, committing};
 
@@ -58,7 +58,14 @@ pub fn properties(encryption: &str) -> Vec<(String, String)> {
 /// Loads the keys of a pool that was imported, and has its logs replayed. Of the numbers that `may_be` gives,
 /// exactly one must be right.
 pub async fn unlock(pool: &Arc<LivePool>, may_be: impl Fn(Root) -> Vec<u64>) -> Result<(), String> {
-    let dsl = Dsl::open(&pool.view()).await.map_err(|error| format!("encryption roots: {error}"))?;
+    load(&pool.view(), may_be).await?;
+    let replayed = committing(pool, pool.replay_unlocked()).await;
+    replayed.map_err(|error| format!("replay with the keys: {error}"))
+}
+
+/// Loads the keys of a pool. Those of a root for which there is no number are left out.
+pub async fn load(pool: &Arc<Pool>, may_be: impl Fn(Root) -> Vec<u64>) -> Result<(), String> {
+    let dsl = Dsl::open(pool).await.map_err(|error| format!("encryption roots: {error}"))?;
     let roots = dsl.encryption_roots(None).await.map_err(|error| format!("encryption roots: {error}"))?;
     for root in roots {
         let name = &root.dir.name;
@@ -66,7 +73,11 @@ pub async fn unlock(pool: &Arc<LivePool>, may_be: impl Fn(Root) -> Vec<u64>) -> 
             return Err(format!("{name}: its key is there after the import"));
         }
         let (which, mut right) = (Root::of(name), Vec::new());
-        for number in may_be(which) {
+        let numbers = may_be(which);
+        if numbers.is_empty() {
+            continue;
+        }
+        for number in numbers {
             match dsl.load_key(name, &which.material(number), true).await {
                 Ok(_) => right.push(number),
                 Err(Error::WrongKey { .. }) => {}
@@ -79,6 +90,5 @@ pub async fn unlock(pool: &Arc<LivePool>, may_be: impl Fn(Root) -> Vec<u64>) -> 
         let loaded = dsl.load_key(name, &which.material(number), false).await;
         loaded.map_err(|error| format!("{name}: key {number}: {error}"))?;
     }
-    let replayed = committing(pool, pool.replay_unlocked()).await;
-    replayed.map_err(|error| format!("replay with the keys: {error}"))
+    Ok(())
 }

@@ -46,7 +46,7 @@ async fn create_volume(pool: &Arc<LivePool>, name: &str, dedup: &str) {
 }
 
 /// Every block is right, and the references of all entries are the pointers that there are.
-async fn check(pool: &Arc<LivePool>) -> u64 {
+pub async fn check(pool: &Arc<LivePool>) -> u64 {
     let dedup = checked(pool).await;
     assert_eq!(dedup.without_entry, 0, "{dedup:?}");
     dedup.entries

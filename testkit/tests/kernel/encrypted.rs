@@ -15,17 +15,17 @@ use ondisk::vdev_config::PoolState;
 use testkit::kernel::{Job, KernelVm};
 use testkit::manifest::hex_sha256;
 
-use super::dedup::{disks_in, mirror, volume};
+use super::dedup::{check, disks_in, mirror, volume};
 use super::log::files::FILE;
 use super::scrub::import;
 use super::{VOLUME_BYTES, content, surroundings};
 
 const SUITES: [&str; 6] =
     ["aes-128-ccm", "aes-192-ccm", "aes-256-ccm", "aes-128-gcm", "aes-192-gcm", "aes-256-gcm"];
-const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+pub const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 const PASSPHRASE: &str = "correct horse battery staple";
 
-async fn create(
+pub async fn create(
     pool: &Arc<LivePool>,
     name: &str,
     contents: NewContents,
@@ -189,4 +189,141 @@ fn the_kernel_and_we_share_encrypted_datasets() {
     assert_eq!(outcome.code, Some(0), "{said}");
     assert_eq!(said.matches(&hex_sha256(&bytes[..1 << 19])).count(), SUITES.len(), "{said}");
     assert!(said.contains("with 0 errors") && said.contains("errors: No known data errors"), "{said}");
+}
+
+/// What a file holds.
+async fn read_file(pool: &Arc<LivePool>, of: &str, name: &[u8], length: usize) -> Vec<u8> {
+    let id = Dsl::open(&pool.view()).await.expect("datasets").find(of).await.expect(of).objset_id();
+    let zpl = pool.filesystem(id).await.expect("a filesystem");
+    let root = zpl.zpl().node(zpl.zpl().root()).await.expect("its root");
+    let file = root.lookup(name).await.expect("its entries").expect("the file");
+    let mut found = vec![0; length];
+    assert_eq!(zpl.read(file, 0, &mut found).await.expect("its bytes"), length);
+    found
+}
+
+/// The module finds our entries by what it encrypts itself, and we find its entries; both take away what the
+/// other one has entered.
+fn share_deduplicated(is_fast: bool, suite: &str) {
+    let Some(vm) = KernelVm::find() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let disks = disks_in(folder.path());
+    let bytes = content(VOLUME_BYTES);
+    let (data, other) = bytes.split_at(1 << 20);
+    let other = &other[..1 << 20];
+    let fs = "tank/e/fs";
+    let entries = block_on(async {
+        let pool = LivePool::create(mirror(&disks, is_fast), surroundings(1)).await.expect("a pool");
+        pool.start().expect("a thread");
+        let key = UserKey::new(KeyFormat::Hex, HEX.as_bytes(), None, &**pool.env()).expect("a key");
+        let properties = [
+            ("encryption", suite),
+            ("keyformat", "hex"),
+            ("dedup", "on"),
+            ("recordsize", "16K"),
+            ("compression", "lz4"),
+        ];
+        create(&pool, "tank/e", NewContents::Filesystem, &properties, Some(key)).await;
+        create(&pool, fs, NewContents::Filesystem, &[("copies", "2")], None).await;
+        for name in [b"data" as &[u8], b"twice"] {
+            write_file(&pool, fs, name, data, name == b"twice").await;
+        }
+        let contents = NewContents::Volume { size: VOLUME_BYTES, sparse: true };
+        let properties = [("volblocksize", "16K"), ("dedup", "verify")];
+        create(&pool, "tank/e/vol", contents, &properties, None).await;
+        let written = volume(&pool, "tank/e/vol").await;
+        for (place, piece) in (0u64..).zip(bytes.chunks(128 << 10)) {
+            written.write_at(place * (128 << 10), piece, place % 4 == 0).await.expect("a write");
+        }
+        drop(written);
+        let entries = check(&pool).await;
+        assert!(entries >= VOLUME_BYTES / (16 << 10) / 2, "{entries}");
+        pool.close(PoolState::Exported).await.expect("an export");
+        entries
+    });
+    let complaint = testkit::oracle::complaint(folder.path(), "tank");
+    assert!(complaint.is_none(), "{complaint:?}");
+    let script = format!(
+        "
+        set -e
+        zpool import -d /dev tank
+        zpool scrub -w tank
+        zpool status -v tank
+        echo {HEX} | zfs load-key tank/e
+        mkdir -p /m
+        mount -t zfs -o zfsutil {fs} /m
+        for i in $(seq 20); do [ -e /dev/zd0 ] && break; sleep 1; done
+        sha256sum /m/data /m/twice /dev/zd0
+        cp /m/data /m/copy; sync
+        rm /m/data
+        umount /m
+        zfs unload-key -a || true
+        zpool sync tank
+        zpool scrub -w tank
+        zpool status -v tank
+        zpool export tank
+        "
+    );
+    let outcome = vm.run(&Job::new(script, disks.clone())).expect("the machine runs");
+    let said = &outcome.output;
+    assert_eq!(outcome.code, Some(0), "{said}");
+    assert_eq!(said.matches("errors: No known data errors").count(), 2, "{said}");
+    assert_eq!(said.matches("with 0 errors").count(), 2, "{said}");
+    assert_eq!(said.matches(&hex_sha256(data)).count(), 2, "both files: {said}");
+    assert_eq!(said.matches(&hex_sha256(&bytes)).count(), 1, "the volume: {said}");
+    block_on(async {
+        let pool = import(&disks, 2).await;
+        assert_eq!(check(&pool).await, entries, "its copy found our entries");
+        load(&pool, "tank/e", HEX).await;
+        for name in [b"copy" as &[u8], b"twice"] {
+            assert!(read_file(&pool, fs, name, data.len()).await == data);
+        }
+        write_file(&pool, fs, b"other", other, true).await;
+        write_file(&pool, fs, b"other again", other, false).await;
+        let now = check(&pool).await;
+        assert_eq!(now, entries + (other.len() as u64 >> 14), "each block once");
+        pool.close(PoolState::Exported).await.expect("an export");
+    });
+    let complaint = testkit::oracle::complaint(folder.path(), "tank");
+    assert!(complaint.is_none(), "{complaint:?}");
+    let script = format!(
+        "
+        set -e
+        zpool import -d /dev tank
+        echo {HEX} | zfs load-key tank/e
+        mkdir -p /m
+        mount -t zfs -o zfsutil {fs} /m
+        sha256sum /m/other
+        rm /m/twice /m/copy /m/other
+        umount /m
+        zfs destroy tank/e/vol
+        zpool sync tank
+        zpool wait -t free tank
+        zpool scrub -w tank
+        zpool status -v tank
+        zpool export tank
+        "
+    );
+    let outcome = vm.run(&Job::new(script, disks.clone())).expect("the machine runs");
+    let said = &outcome.output;
+    assert_eq!(outcome.code, Some(0), "{said}");
+    assert_eq!(said.matches(&hex_sha256(other)).count(), 1, "{said}");
+    assert!(said.contains("with 0 errors") && said.contains("errors: No known data errors"), "{said}");
+    block_on(async {
+        let pool = import(&disks, 3).await;
+        assert_eq!(check(&pool).await, other.len() as u64 >> 14, "those of one file are left");
+        load(&pool, "tank/e", HEX).await;
+        assert!(read_file(&pool, fs, b"other again", other.len()).await == other);
+        pool.close(PoolState::Exported).await.expect("an export");
+    });
+}
+
+#[test]
+fn the_kernel_and_we_share_fast_tables_of_encrypted_blocks() {
+    share_deduplicated(true, "aes-256-gcm");
+}
+
+#[test]
+fn the_kernel_and_we_share_traditional_tables_of_encrypted_blocks() {
+    share_deduplicated(false, "aes-128-ccm");
 }

@@ -5,11 +5,15 @@ use std::sync::Arc;
 
 use device::block_on;
 use engine::dsl::Dsl;
-use engine::pool::live::{Auxiliary, Layout, LivePool, NewLeaf};
+use engine::dsl::edit::{self, NewContents};
+use engine::dsl::keys::{KeyFormat, UserKey};
+use engine::pool::live::{Auxiliary, Layout, LivePool, NewLeaf, Syncing};
 use ondisk::vdev_config::PoolState;
 use testkit::kernel::{Job, KernelVm};
 use testkit::manifest::hex_sha256;
 
+use super::dedup::volume;
+use super::encrypted::HEX;
 use super::scrub::import;
 use super::{DISK_BYTES, VOLUME_BYTES, content, create, open};
 
@@ -18,8 +22,8 @@ const BLOCK: u64 = 16 << 10;
 const CACHE_BYTES: u64 = 1280 << 20;
 
 /// Reads the volume into the ARC, here and there.
-async fn read(pool: &Arc<LivePool>, bytes: &[u8]) {
-    let id = Dsl::open(&pool.view()).await.unwrap().find("tank/vol").await.unwrap().objset_id();
+async fn read(pool: &Arc<LivePool>, name: &str, bytes: &[u8]) {
+    let id = Dsl::open(&pool.view()).await.unwrap().find(name).await.unwrap().objset_id();
     let volume = pool.volume(id).await.expect("a volume");
     let count = VOLUME_BYTES / BLOCK;
     let mut found = vec![0; BLOCK as usize];
@@ -56,8 +60,36 @@ fn counter(output: &str, name: &str) -> u64 {
     value.parse().expect("a number")
 }
 
+/// The same bytes in an encrypted volume, in the place of the plain one.
+async fn encrypt(pool: &Arc<LivePool>, name: &str, bytes: &[u8]) {
+    let key = UserKey::new(KeyFormat::Hex, HEX.as_bytes(), None, &**pool.env()).expect("a key");
+    let contents = NewContents::Volume { size: VOLUME_BYTES, sparse: true };
+    let properties = [("encryption", "aes-256-gcm"), ("keyformat", "hex"), ("volblocksize", "16K")];
+    super::encrypted::create(pool, name, contents, &properties, Some(key)).await;
+    let written = volume(pool, name).await;
+    for (place, piece) in (0u64..).zip(bytes.chunks(128 << 10)) {
+        written.write_at(place * (128 << 10), piece, false).await.expect("a write");
+    }
+    drop(written);
+    let snapshot = ["tank/vol@ours".to_owned()];
+    let destroy = |s: Syncing| async move { edit::destroy_snapshots(&s, &snapshot, false).await };
+    pool.change(destroy).await.expect("its snapshot");
+    let destroy = |s: Syncing| async move { edit::destroy(&s, "tank/vol").await.map(drop) };
+    pool.change(destroy).await.expect("the plain one");
+    pool.flush_cache();
+}
+
 #[test]
 fn the_kernel_finds_our_cached_blocks_again_and_we_find_its() {
+    share("tank/vol", false);
+}
+
+#[test]
+fn the_kernel_decrypts_what_we_cached_and_we_decrypt_what_it_did() {
+    share("tank/secret", true);
+}
+
+fn share(name: &str, is_encrypted: bool) {
     let Some(vm) = KernelVm::find() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let disks: Vec<PathBuf> = ["d0", "cache"].map(|name| folder.path().join(name)).into();
@@ -68,21 +100,31 @@ fn the_kernel_finds_our_cached_blocks_again_and_we_find_its() {
     create(Layout::Single, &disks[..1], &bytes);
     block_on(async {
         let pool = import(&disks, 2).await;
+        if is_encrypted {
+            encrypt(&pool, name, &bytes).await;
+        }
         let leaf =
             NewLeaf { device: open(&disks[1]), path: disks[1].clone(), is_file: false, whole_disk: false };
         pool.add_auxiliary(Auxiliary::Cache, vec![leaf]).await.expect("a cache device");
         pool.feed_l2arc().await;
-        read(&pool, &bytes).await;
+        read(&pool, name, &bytes).await;
         feed(&pool).await;
         assert!(pool.pool().l2arc().stats().l2_log_blk_count.get() > 5);
         pool.close(PoolState::Exported).await.expect("an export");
     });
-    let output = run(
-        &vm,
+    let load = if is_encrypted { format!("echo {HEX} | zfs load-key {name}") } else { "true".to_owned() };
+    if is_encrypted {
+        let planted = [&bytes[100_000..100_048], &bytes[(8 << 20) + 5..][..48]];
+        for (disk, planted) in disks.iter().flat_map(|disk| planted.map(|planted| (disk, planted))) {
+            assert_eq!(testkit::search::find(disk, planted).expect("a disk"), None, "{}", disk.display());
+        }
+    }
+    let script = format!(
         "
         set -e
         echo 0 > /sys/module/zfs/parameters/l2arc_noprefetch
         zpool import -d /dev tank
+        {load}
         for i in $(seq 30); do
             grep -q 'l2_rebuild_success .* 1$' /proc/spl/kstat/zfs/arcstats && [ -e /dev/zd0 ] && break
             sleep 1
@@ -96,9 +138,9 @@ fn the_kernel_finds_our_cached_blocks_again_and_we_find_its() {
         sleep 5
         grep ^l2_ /proc/spl/kstat/zfs/arcstats
         zpool export tank
-        ",
-        &disks,
+        "
     );
+    let output = run(&vm, &script, &disks);
     let said = &output[..output.find("capacity").expect("iostat")];
     assert!(said.contains(&hex_sha256(&bytes)), "{said}");
     assert_eq!(counter(said, "l2_rebuild_success"), 1, "{said}");
@@ -111,10 +153,14 @@ fn the_kernel_finds_our_cached_blocks_again_and_we_find_its() {
     block_on(async {
         let pool = import(&disks, 3).await;
         pool.feed_l2arc().await;
+        if is_encrypted {
+            let dsl = Dsl::open(&pool.view()).await.expect("datasets");
+            dsl.load_key(name, HEX.as_bytes(), false).await.expect("the key");
+        }
         let stats = pool.pool().l2arc().stats();
         assert_eq!(stats.l2_rebuild_success.get(), 1, "{:?}", stats.all());
         pool.flush_cache();
-        read(&pool, &now).await;
+        read(&pool, name, &now).await;
         assert!(stats.l2_hits.get() >= VOLUME_BYTES / BLOCK / 2, "{:?}", stats.all());
         assert_eq!((stats.l2_cksum_bad.get(), stats.l2_io_error.get()), (0, 0), "{:?}", stats.all());
         pool.close(PoolState::Exported).await.expect("an export");

@@ -150,6 +150,8 @@ mod tests {
             psize: 4096,
             compress: CompressType::Lz4,
             is_metadata: number == METADATA,
+            is_protected: false,
+            is_encrypted: false,
             physical: Some(IoBuf::zeroed(4096).into()),
         };
         Loaded { block: IoBuf::zeroed(16384).into(), packed: None, candidate: Some(Box::new(candidate)) }

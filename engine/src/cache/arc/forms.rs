@@ -139,7 +139,12 @@ impl<'a> KeptRef<'a> {
     /// Its bytes as a cache device gets them, if it may get them.
     pub(super) fn physical(self) -> Option<&'a Block> {
         let candidate = self.candidate?;
-        let bytes = candidate.physical.as_ref().or(self.packed.map(|packed| packed.bytes())).or(self.plain)?;
+        let bytes = match candidate.is_encrypted {
+            true => candidate.physical.as_ref()?,
+            false => {
+                candidate.physical.as_ref().or(self.packed.map(|packed| packed.bytes())).or(self.plain)?
+            }
+        };
         (bytes.len() as u64 == candidate.psize).then_some(bytes)
     }
 

@@ -20,7 +20,8 @@
 //!
 //! A block of a dataset with deduplication is written early like any other, with the checksum that dedup
 //! needs. The sync of its group enters it in a table, or finds that it is stored already
-//! ([`Writer::enter_early`]).
+//! ([`Writer::enter_early`]). OpenZFS writes an encrypted one once more then, as its early copy has a random
+//! initialization vector; here it gets at once the one that dedup needs.
 //!
 //! # Invariants
 //! - A block that was written early is never overwritten in place: the log contains its checksum.
@@ -78,8 +79,7 @@ impl LiveObject {
         let objset = self.objset();
         let which = Which { level: 0, dmu_type: dnode.dmu_type, is_spill: false };
         let way = objset.policy_of(txg).way(objset.id(), Some(&dnode), which);
-        let seal = objset.key()?.map(Seal::of);
-        let way = if seal.is_some() { way.sealed(which) } else { way };
+        let (way, seal) = way.with(objset.key()?.map(Seal::of), which);
         let copies = u64::from(way.copies);
         if !writer.borrow_for_early(txg, bytes as u64, copies) {
             return Ok(None);

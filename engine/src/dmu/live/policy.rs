@@ -9,7 +9,7 @@ use ondisk::dnode::Dnode;
 
 use super::Policy;
 use crate::vdev::Class;
-use crate::zio::Dedup;
+use crate::zio::{Dedup, Seal};
 
 /// From this level on, `redundant_metadata=most` keeps another copy of indirect blocks.
 const MOST_DITTO_LEVEL: u8 = 2;
@@ -50,8 +50,16 @@ impl Which {
 }
 
 impl Way {
+    /// The same in an object set whose blocks are protected by `seal`, and how this block is.
+    pub(super) fn with(self, seal: Option<Seal>, which: Which) -> (Self, Option<Seal>) {
+        let Some(seal) = seal else { return (self, None) };
+        let way = self.sealed(which);
+        (way, Some(if way.dedup.is_some() { seal.for_dedup() } else { seal }))
+    }
+
     /// The same in an encrypted object set. Dnodes and object sets are not compressed there, so that what is
-    /// readable in them is.
+    /// readable in them is. Only what is encrypted is deduplicated: entries of tables do not tell types, and
+    /// what is only authenticated has a MAC and three addresses.
     pub(super) fn sealed(self, which: Which) -> Self {
         let is_private = which.dmu_type.is_encrypted();
         let is_bare = which.level == 0 && matches!(which.dmu_type, DmuType::DNODE | DmuType::OBJSET);
@@ -60,8 +68,7 @@ impl Way {
             compress: if is_bare { CompressType::Empty } else { self.compress },
             may_embed: false,
             nopwrite: false,
-            // The entries of tables would need salts and IVs.
-            dedup: None,
+            dedup: self.dedup.filter(|_| is_private),
             ..self
         }
     }
@@ -223,6 +230,25 @@ mod tests {
         assert_eq!((indirect.checksum, indirect.dedup), (ChecksumType::Fletcher4, None));
         let spill = Which { level: 0, dmu_type: DmuType::SA, is_spill: true };
         assert_eq!(policy.way(DATASET, None, spill).dedup, None);
+    }
+
+    #[test]
+    fn encrypted_data_are_deduplicated_in_two_copies_at_most() {
+        let dedup = Some((ChecksumType::Sha256, Dedup::Verified));
+        let policy = Policy { dedup, copies: 3, ..policy() };
+        let sealed = |dmu_type| {
+            let which = which(0, dmu_type);
+            policy.way(DATASET, None, which).sealed(which)
+        };
+        for (dmu_type, dedup, copies) in [
+            (DmuType::ZVOL, Some(Dedup::Verified), 2),
+            (DmuType::PLAIN_FILE_CONTENTS, Some(Dedup::Verified), 2),
+            (DmuType::DIRECTORY_CONTENTS, None, 2),
+        ] {
+            let way = sealed(dmu_type);
+            assert_eq!((way.dedup, way.copies, way.nopwrite), (dedup, copies, false), "{dmu_type}");
+        }
+        assert_eq!((sealed(DmuType::ZAP_OTHER).dedup, sealed(DmuType::ZAP_OTHER).copies), (None, 3));
     }
 
     #[test]

@@ -577,9 +577,8 @@ impl<'a> TreeSync<'a> {
         for (id, content) in blocks {
             let Content::Early(early, block) = content else { continue };
             let way = self.policy.way(self.objset, Some(&self.dnode), which);
-            // Equal blocks that were encrypted early are different ciphertexts.
-            let may_be_equal = way.checksum == early.checksum_type() && !early.uses_crypt();
-            let dedup = way.dedup.filter(|_| may_be_equal);
+            let way = if self.batcher.seal().is_some() { way.sealed(which) } else { way };
+            let dedup = way.dedup.filter(|_| way.checksum == early.checksum_type());
             let Some(dedup) = dedup else {
                 entered.push(*early);
                 continue;
@@ -634,8 +633,7 @@ impl<'a> TreeSync<'a> {
         fill: u64,
     ) -> WriteRequest {
         let way = self.policy.way(self.objset, Some(&self.dnode), which);
-        let seal = self.batcher.seal().cloned();
-        let way = if seal.is_some() { way.sealed(which) } else { way };
+        let (way, seal) = way.with(self.batcher.seal().cloned(), which);
         WriteRequest {
             at,
             data,

@@ -131,6 +131,7 @@ pub async fn rollback(s: &SyncTask, name: &str, snapshot: Option<&str>) -> Resul
     let head = find_head(s, name).await?;
     check_rollback(s, &head, snapshot).await?;
     s.require_for_change(Spare::Reserved, 1)?;
+    let head = destroy::without_locked_log(s, head).await?;
     let dir = create::create_dir(s, Some(head.phys.dir), "%rollback").await?;
     limits::begin(s, dir).await?;
     let clone = create::create_dataset(s, dir, Some(head.phys.prev_snap)).await?;
@@ -169,7 +170,7 @@ async fn check_rollback(s: &SyncTask, head: &FoundHead, snapshot: Option<&str>) 
         return Err(Error::Busy(format!("{}: more recent bookmarks exist", head.name)));
     }
     destroy::check_supported(s, head).await?;
-    destroy::check_log(s, head).await?;
+    destroy::check_open_log(s, head).await?;
     let previous = objects::dataset(s, phys.prev_snap).await?;
     crypto::check_log_is_reachable(
         s,

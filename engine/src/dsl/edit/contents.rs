@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use ondisk::ObjsetId;
-use ondisk::blkptr::LARGE_BLOCK_BYTES;
+use ondisk::blkptr::{Blkptr, LARGE_BLOCK_BYTES};
 use ondisk::features::Feature;
 use ondisk::objset::ObjsetType;
 use ondisk::pool_version;
@@ -12,13 +13,15 @@ use ondisk::zpl::{MASTER_NODE, master};
 
 use super::create::{NewContents, NewDataset};
 use super::properties::{Assignment, assigned};
-use super::{FoundHead, features, objects};
+use super::{FoundHead, account, clone, features, objects};
+use crate::Bookmark;
 use crate::dmu::zap::{Zap, edit};
 use crate::dmu::{LiveObjset, Objset};
 use crate::dsl::SyncTask;
 use crate::error::{Error, Result};
 use crate::properties::set::ZplProperties;
 use crate::properties::{Prop, Value};
+use crate::zil;
 use crate::zpl::CaseSensitivity;
 use crate::zpl::attr::Time;
 use crate::zpl::create::{NewFilesystem, create_filesystem};
@@ -52,6 +55,24 @@ pub(super) async fn has_log(s: &SyncTask, head: &FoundHead) -> Result<bool> {
 /// Whether a head says anything of an intent log, one that is over too.
 pub(super) async fn has_header_of_log(s: &SyncTask, head: &FoundHead) -> Result<bool> {
     Ok(log_header(s, head).await? != ZilHeader::default())
+}
+
+/// Frees the intent log of a head whose key is not loaded, and takes it out of the head's contents: for a
+/// head that goes in the same change.
+pub(super) async fn give_up_log(s: &SyncTask, head: &FoundHead) -> Result<()> {
+    let header = log_header(s, head).await?;
+    if header.log.is_hole() {
+        return Ok(());
+    }
+    let objset = head.object.get();
+    let at = Bookmark { level: Bookmark::LEVEL_ZIL, ..Bookmark::objset_root(objset) };
+    let read = |bp: Blkptr| async move { s.pool().read_raw(&bp, &at).await }.boxed();
+    let held = zil::held(&header, read).await;
+    for bp in held.blocks.iter().chain(&held.referred) {
+        s.writer().free(s.txg(), bp).await?;
+    }
+    account::free(s, &held.clones).await?;
+    clone::forget_log(s, head.object).await
 }
 
 async fn log_header(s: &SyncTask, head: &FoundHead) -> Result<ZilHeader> {

@@ -50,6 +50,7 @@ pub use change_key::{KeyChange, change_key};
 pub(super) use change_key::{check_promote, promoted};
 
 use super::{FoundHead, contents, features, objects, origin_snapshot, policy};
+use crate::Bookmark;
 use crate::dmu::zap::edit::NewZap;
 use crate::dsl::SyncTask;
 use crate::dsl::keys::UserKey;
@@ -80,6 +81,36 @@ async fn suite_of(s: &SyncTask, dir: ObjectId) -> Result<Option<Suite>> {
     Suite::from_raw(suite).map(Some).map_err(unknown)
 }
 
+/// The suite of a head of which a copy is to be made beside it, with a key that is wrapped as its own: `None`
+/// where it is not encrypted.
+///
+/// # Errors
+/// The copy could not have such a key: that of its parent is another one, or not loaded.
+pub(super) async fn suite_for_copy(s: &SyncTask, of: &FoundHead) -> Result<Option<&'static str>> {
+    let Some(suite) = suite_of(s, of.phys.dir).await? else { return Ok(None) };
+    let parent = objects::dir(s, of.phys.dir).await?.parent;
+    if root_of(s, of.phys.dir).await? != root_of(s, parent).await? {
+        let detail = "the copy would get another key: an encrypted volume must inherit the key of its parent \
+                      (zfs change-key -i)";
+        return Err(Error::Unsupported(format!("{}: {detail}", of.name)));
+    }
+    if loaded(s, of.phys.dir).await?.is_none() {
+        return Err(Error::KeyNotLoaded { at: Bookmark::objset_root(of.object.get()) });
+    }
+    wrapping_of(s, parent).await?;
+    Ok(Some(suite.name()))
+}
+
+/// Refuses a copy whose key is not wrapped as that of its original, as a user changed that meanwhile.
+pub(super) async fn check_same_root(s: &SyncTask, of: &FoundHead, copy: &FoundHead) -> Result<()> {
+    match root_of(s, of.phys.dir).await? == root_of(s, copy.phys.dir).await? {
+        true => Ok(()),
+        false => {
+            Err(Error::Unsupported(format!("{}: its key was changed, and the copy has another", of.name)))
+        }
+    }
+}
+
 /// Whether a directory is that of a clone, whose key is its origin's.
 async fn is_clone(s: &SyncTask, dir: ObjectId) -> Result<bool> {
     let origin = objects::dir(s, dir).await?.origin;
@@ -99,13 +130,15 @@ async fn wrapping_of(s: &SyncTask, dir: ObjectId) -> Result<(ObjectId, Arc<Wrapp
     Ok((root, s.pool().keystore().wrapping(root).ok_or_else(refused)?))
 }
 
+/// Whether a head is encrypted and its key not loaded.
+pub(super) async fn is_locked(s: &SyncTask, of: &FoundHead) -> Result<bool> {
+    let is_loaded = s.pool().keystore().is_loaded(ObjsetId(of.object.get()));
+    Ok(!is_loaded && policy::is_encrypted(s, of.phys.dir).await?)
+}
+
 /// Refuses a head or snapshot whose intent log cannot be taken out of its contents, as that takes the key.
 pub(super) async fn check_log_is_reachable(s: &SyncTask, of: &FoundHead) -> Result<()> {
-    let is_loaded = s.pool().keystore().is_loaded(ObjsetId(of.object.get()));
-    if is_loaded
-        || !policy::is_encrypted(s, of.phys.dir).await?
-        || !contents::has_header_of_log(s, of).await?
-    {
+    if !is_locked(s, of).await? || !contents::has_header_of_log(s, of).await? {
         return Ok(());
     }
     Err(Error::Invalid(format!("{}: it has an intent log, which takes its key; {NOT_LOADED}", of.name)))

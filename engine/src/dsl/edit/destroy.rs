@@ -39,7 +39,9 @@ pub struct Destroyed {
 /// ([`crate::zil::Zil::close`]), and no writer may use it any more.
 pub async fn destroy(s: &SyncTask, name: &str) -> Result<Destroyed> {
     let head = find_any_head(s, name).await?;
-    check_to_destroy(s, &head).await?;
+    check_head(s, &head).await?;
+    check_open_log(s, &head).await?;
+    let head = without_locked_log(s, head).await?;
     let destroyed = destroy_head(s, &head).await?;
     events::note(s, "destroy", name, head.object, events::NOTHING).await?;
     events::destroyed(s, name, head.phys.guid);
@@ -49,6 +51,12 @@ pub async fn destroy(s: &SyncTask, name: &str) -> Result<Destroyed> {
 
 /// Refuses what cannot be destroyed now.
 pub(super) async fn check_to_destroy(s: &SyncTask, head: &FoundHead) -> Result<()> {
+    check_head(s, head).await?;
+    check_log(s, head).await
+}
+
+/// The same, whatever its intent log is.
+async fn check_head(s: &SyncTask, head: &FoundHead) -> Result<()> {
     let dir = objects::dir(s, head.phys.dir).await?;
     if dir.parent.is_none() {
         return Err(Error::Invalid(format!(
@@ -68,8 +76,7 @@ pub(super) async fn check_to_destroy(s: &SyncTask, head: &FoundHead) -> Result<(
     if !objects::entries(s, dir.child_dir_zap).await?.is_empty() {
         return Err(Error::Busy(format!("{}: has children", head.name)));
     }
-    check_supported(s, head).await?;
-    check_log(s, head).await
+    check_supported(s, head).await
 }
 
 /// What is destroyed must be of a kind that this version can count.
@@ -79,6 +86,27 @@ pub(super) async fn check_supported(s: &SyncTask, head: &FoundHead) -> Result<()
         return Err(Error::Unsupported(format!("{}: {what} cannot be destroyed by this version", head.name)));
     }
     Ok(())
+}
+
+/// Refuses what has not given its intent log back. That of a dataset whose key is not loaded cannot be
+/// replayed, and goes with the dataset ([`without_locked_log`]).
+pub(super) async fn check_open_log(s: &SyncTask, head: &FoundHead) -> Result<()> {
+    match crypto::is_locked(s, head).await? {
+        true => Ok(()),
+        false => check_log(s, head).await,
+    }
+}
+
+/// A head that is about to go. If its key is not loaded, its intent log goes now: in the same change, so that
+/// one that is refused leaves the log.
+pub(super) async fn without_locked_log(s: &SyncTask, head: FoundHead) -> Result<FoundHead> {
+    if !crypto::is_locked(s, &head).await? || !contents::has_log(s, &head).await? {
+        return Ok(head);
+    }
+    // With half of it free, nothing of the group may be committed.
+    contents::give_up_log(s, &head).await.inspect_err(|error| s.tx.note_half_done(error.clone()))?;
+    let phys = objects::dataset(s, head.object).await?;
+    Ok(FoundHead { phys, ..head })
 }
 
 /// Refuses what has not given its intent log back.

@@ -30,8 +30,8 @@ use ondisk::{Guid, ObjectId, ObjsetId};
 use super::create::{self, NewContents, NewDataset};
 use super::limits::{self, Counted};
 use super::{
-    FoundHead, FoundSnapshot, contents, destroy, events, find_head, name_of_dir, objects, policy, properties,
-    snapshot, space,
+    FoundHead, FoundSnapshot, contents, crypto, destroy, events, find_head, name_of_dir, objects, policy,
+    properties, snapshot, space,
 };
 use crate::dsl::reshape::{COPY_SUFFIX, IDENTITY, MARK, Mark, SNAPSHOT_PREFIX};
 use crate::dsl::{Spare, SyncTask, ValueExt};
@@ -104,10 +104,7 @@ pub(crate) async fn plan(s: &SyncTask, volume: &str, block: u64) -> Result<Plan>
     if head.phys.has(FLAG_INCONSISTENT) {
         return Err(Error::Busy(format!("{volume}: is being received or destroyed")));
     }
-    if policy::is_encrypted(s, head.phys.dir).await? {
-        let detail = "encrypted volumes cannot be rewritten by this version";
-        return Err(Error::Unsupported(format!("{volume}: {detail}")));
-    }
+    crypto::suite_for_copy(s, &head).await?;
     // What cannot be written now cannot be copied.
     policy::policy(s, ObjsetId(head.object.get())).await?;
     // Snapshots of it will be destroyed.
@@ -219,6 +216,7 @@ pub(crate) async fn begin(s: &SyncTask, volume: &str, block: u64) -> Result<Begu
     if plan.needed_bytes > plan.available_bytes {
         return Err(space::short_of("its copy of about", plan.needed_bytes, plan.available_bytes));
     }
+    let suite = crypto::suite_for_copy(s, &find_head(s, volume).await?).await?;
     let source = objects::dataset(s, ObjectId(plan.source.get())).await?;
     let stored = stored_properties(s, source.dir).await?;
     s.require_for_change(Spare::Normal, BLOCKS.saturating_add(stored.len() as u64))?;
@@ -228,7 +226,7 @@ pub(crate) async fn begin(s: &SyncTask, volume: &str, block: u64) -> Result<Begu
         // One that is not encrypted may lie below one that is.
         properties: vec![
             ("volblocksize".to_owned(), block.to_string()),
-            ("encryption".to_owned(), "off".to_owned()),
+            ("encryption".to_owned(), suite.unwrap_or("off").to_owned()),
         ],
     };
     let copy = create::create(s, &new).await?;
@@ -310,6 +308,7 @@ pub(crate) async fn finish_pass(s: &SyncTask, source: ObjsetId, copy: ObjsetId, 
 pub(crate) async fn swap(s: &SyncTask, source: ObjsetId, copy: ObjsetId, mark: Mark) -> Result<Swapped> {
     let (old, new) = (head_of(s, source).await?, head_of(s, copy).await?);
     check_complete(s, &old, &new, mark).await?;
+    crypto::check_same_root(s, &old, &new).await?;
     let (size, old_block) = contents::volume_size(s, &old).await?;
     let (new_size, block) = contents::volume_size(s, &new).await?;
     if size != new_size {

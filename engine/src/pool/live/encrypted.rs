@@ -8,7 +8,7 @@
 //! A log that was found at import, of a dataset whose key is not loaded, is claimed and stays. It is replayed
 //! when the key is there: [`LivePool::replay_unlocked`] is for callers that load keys, and opening the
 //! filesystem or volume does it in any case, before anything reads or changes what the log will change.
-//! Destroying the dataset gives the log up.
+//! Destroying the dataset, or rolling it back, gives the log up in the same change.
 //!
 //! # Invariants
 //! - A key is never unloaded while its dataset has changes that are not committed: the group could not be
@@ -72,8 +72,8 @@ impl LivePool {
         failed
     }
 
-    /// Gives back the intent log of a dataset that is to be destroyed or rolled back. One that waits for its
-    /// key to be replayed is given up.
+    /// Gives back the intent log of a dataset whose contents are about to be replaced. One that waits for its
+    /// key to be replayed is given up, whatever becomes of the change.
     pub fn close_log(self: &Arc<Self>, id: ObjsetId) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let dataset = self.dataset(id).await?;
@@ -82,6 +82,21 @@ impl LivePool {
                 unlocked => unlocked?,
             }
             dataset.zil.close().await
+        })
+    }
+
+    /// Gives back the intent log of a dataset that is to be destroyed or rolled back, unless it waits for its
+    /// key to be replayed: then the change gives it up, and one that fails leaves it.
+    pub fn settle_log(self: &Arc<Self>, id: ObjsetId) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let dataset = self.dataset(id).await?;
+            match self.unlocked(&dataset).await {
+                Err(Error::KeyNotLoaded { .. }) => Ok(()),
+                unlocked => {
+                    unlocked?;
+                    dataset.zil.close().await
+                }
+            }
         })
     }
 

@@ -1,8 +1,10 @@
 //! What a verification does with a block: it counts it, claims its space, reads all that is stored of it, and
 //! follows intent logs.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use codec::crypt::{DatasetKey, decrypt_block};
 use device::IgnorePoison;
 use ondisk::blkptr::{Blkptr, ChecksumType};
 use ondisk::dmu::DmuType;
@@ -10,7 +12,7 @@ use ondisk::dnode::Dnode;
 use ondisk::objset::Objset as ObjsetPhys;
 use ondisk::zil::record::WriteData;
 use ondisk::zil::{LogBlock, Record, ZilHeader};
-use ondisk::{ByteOrder, Reader, Txg};
+use ondisk::{ByteOrder, ObjsetId, Reader, Txg};
 
 use super::roots::{Of, Work, dataset_root};
 use super::{BlockError, BlockKind, Depth, Results, Shared};
@@ -104,6 +106,13 @@ impl Shared<'_> {
         }
     }
 
+    /// The key with which a block is authenticated, if its dataset has one and that is loaded. What waits to
+    /// be freed may be of a dataset whose number is another one's now.
+    fn key_of(&self, work: &Work) -> Option<Arc<DatasetKey>> {
+        let has_key = work.bp.uses_crypt() && !work.tag.is_leaving;
+        has_key.then(|| self.pool.keystore().get(ObjsetId(work.at.objset)))?
+    }
+
     /// Reads a block as thoroughly as was asked for. Its contents, if it leads to others.
     async fn read(&self, work: &Work, window: &Window, results: &mut Results) -> Result<Option<Block>> {
         let bp = &work.bp;
@@ -126,7 +135,13 @@ impl Shared<'_> {
             self.claim_gang(bp, &work.at, results).await?;
             return Ok(None);
         };
-        leads_on.then(|| decode(bp, &work.at, bytes, None)).transpose()
+        let key = self.key_of(work);
+        if !leads_on && key.is_none() {
+            return Ok(None);
+        }
+        let block = decode(bp, &work.at, bytes, key.as_deref())?;
+        results.authenticated_blocks += u64::from(key.is_some());
+        Ok(leads_on.then_some(block))
     }
 
     fn extents<'a>(&'a self, bp: &Blkptr, extents: &mut Vec<Extent<'a>>) {
@@ -212,7 +227,13 @@ impl Shared<'_> {
             }
             let at = Bookmark { level: Bookmark::LEVEL_ZIL, blkid: seq, object: 0, ..work.at };
             self.count_log_block(&next, results);
-            let Ok(bytes) = self.pool.read_raw(&next, &at).await else { return };
+            let Ok(mut bytes) = self.pool.read_raw(&next, &at).await else { return };
+            if let Some(key) = self.key_of(work).filter(|_| next.uses_crypt()) {
+                if decrypt_block(&key, &next, &mut bytes).is_err() {
+                    return self.damaged(at, Error::Authentication { at }, results);
+                }
+                results.authenticated_blocks += 1;
+            }
             let Ok(log) = LogBlock::parse(&next, &bytes) else { return };
             for record in log.records() {
                 let Ok(record) = record else { break };

@@ -148,7 +148,11 @@ impl Live {
         let is_misread = is_gang && self.form() == PhysForm::Traditional;
         match dvas.len() < usize::from(copies) || is_misread || slot.refcount == u64::MAX {
             true => Entry::Unfit,
-            false => Entry::Shared(SharedBlock { dvas, physical_birth: slot.phys_birth }),
+            false => Entry::Shared(SharedBlock {
+                dvas,
+                salt_and_iv: slot.salt_and_iv(key.is_encrypted()),
+                physical_birth: slot.phys_birth,
+            }),
         }
     }
 
@@ -158,7 +162,7 @@ impl Live {
         if slot.is_used() {
             return Err(contradiction("a block that is entered twice"));
         }
-        let new = DdtSlot::of_block(&block.dvas, block.physical_birth);
+        let new = DdtSlot::of_block(&block.dvas, block.salt_and_iv, block.physical_birth);
         *slot = DdtSlot { refcount: 1, ..new.map_err(Error::format("a dedup table"))? };
         Ok(())
     }
@@ -213,7 +217,7 @@ mod tests {
 
     fn block(offset: u64, copies: usize, gang: bool) -> SharedBlock {
         let dva = Dva { vdev: 0.into(), offset: offset.into(), asize: 4096.into(), gang };
-        SharedBlock { dvas: vec![dva; copies], physical_birth: Txg(7) }
+        SharedBlock { dvas: vec![dva; copies], salt_and_iv: None, physical_birth: Txg(7) }
     }
 
     fn key() -> DdtKey {
@@ -261,6 +265,26 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_of_an_encrypted_block_gives_its_salt_and_iv_and_two_copies_at_most() {
+        let key = key().encrypted();
+        for form in [PhysForm::Flat, PhysForm::Traditional] {
+            let mut live = Live::new(form);
+            let sealed = SharedBlock { salt_and_iv: Some([3, 5]), ..block(0x1000, 2, false) };
+            live.store(2, &sealed).unwrap();
+            assert_eq!(live.entry(&key, 2), Entry::Shared(sealed.clone()), "{form:?}");
+            if form == PhysForm::Flat {
+                assert_eq!(live.entry(&key, 3), Entry::Unfit);
+            }
+            let place = DdtPhys::place_of(form, 2);
+            let bp = live.phys().all_slots()[place].blkptr(&key, ChecksumType::Sha256).unwrap();
+            assert_eq!((bp.copies(), bp.salt_and_iv_words()), (2, Some([3, 5])));
+            assert!(live.refer_to(&bp).unwrap() && live.release(&bp).unwrap());
+            let three = SharedBlock { salt_and_iv: Some([3, 5]), ..block(0x1000, 3, false) };
+            assert!(Live::new(form).store(3, &three).is_err());
+        }
+    }
+
+    #[test]
     fn gangs_of_traditional_entries_are_left_alone() {
         for (form, is_used) in [(PhysForm::Flat, true), (PhysForm::Traditional, false)] {
             let mut live = Live::new(form);
@@ -290,7 +314,7 @@ mod tests {
     #[test]
     fn ditto_slots_go_whatever_they_count() {
         let mut phys = DdtPhys::unused(PhysForm::Traditional);
-        let ditto = DdtSlot::of_block(&block(0x4000, 3, false).dvas, Txg(3)).unwrap();
+        let ditto = DdtSlot::of_block(&block(0x4000, 3, false).dvas, None, Txg(3)).unwrap();
         phys.all_slots_mut()[0] = DdtSlot { refcount: 5, ..ditto };
         assert_eq!(take_unreferenced(&mut phys).len(), 1);
         assert!(phys.is_unused());

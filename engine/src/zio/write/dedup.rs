@@ -22,10 +22,18 @@
 //! side, in the order of their addresses. A block that another batch is writing at this moment cannot be read
 //! yet: its entry has its bytes until they are written.
 //!
+//! # Encrypted blocks
+//! The key of an entry tells an encrypted block, and has its MAC in one half of the checksum. Salt and IV
+//! follow from the bytes ([`super::seal`]), so blocks of one dataset key that are equal before encryption
+//! find the same entry, and those of two keys never do. The entry has the salt and a part of the IV; a block
+//! that has others, although everything else is equal, becomes an ordinary block. Comparing reads with the
+//! key of the dataset that writes.
+//!
 //! # Blocks that were written early
 //! A block that was written before its group, for the intent log, is an ordinary one until its group is
 //! written. Then its pointer makes the entry, or, where equal bytes are stored already, is replaced by one to
-//! these; the early copy is free then ([`Writer::enter_early`]).
+//! these; the early copy is free then ([`Writer::enter_early`]). Where that is encrypted, it got its salt and
+//! IV from its bytes at once.
 //!
 //! # Invariants
 //! - Entries are changed when all blocks of a batch have their places, in one step without waiting. A batch
@@ -41,7 +49,7 @@ use std::fmt::Debug;
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
-use ondisk::blkptr::{Blkptr, ChecksumType, Dva};
+use ondisk::blkptr::{Blkptr, ChecksumType, CryptParts, Dva};
 use ondisk::ddt::DdtKey;
 use ondisk::{ByteOrder, Lsize, Txg};
 
@@ -70,8 +78,18 @@ pub(crate) type EntryId = (ChecksumType, DdtKey);
 pub(crate) struct SharedBlock {
     /// The addresses of its copies.
     pub dvas: Vec<Dva>,
+    /// Of an encrypted block, what its pointer has in the place of the third address.
+    pub salt_and_iv: Option<[u64; 2]>,
     /// When it was written.
     pub physical_birth: Txg,
+}
+
+impl SharedBlock {
+    /// The block that a pointer leads to.
+    pub fn of(bp: &Blkptr) -> Self {
+        let (dvas, salt_and_iv) = (bp.dvas().collect(), bp.salt_and_iv_words());
+        Self { dvas, salt_and_iv, physical_birth: bp.physical_birth() }
+    }
 }
 
 /// What a dedup table says of a block that is about to be written.
@@ -149,24 +167,15 @@ fn copies_of(request: &WriteRequest) -> u8 {
     request.copies.clamp(1, 3)
 }
 
-/// The bit in the last word of a key that tells an encrypted block (`DDK_CRYPT`).
-const IS_ENCRYPTED: u64 = 1 << 39;
-
 /// The key of a block in the tables: that of any pointer to it. Of an encrypted one the checksum has its MAC.
 fn key_of(request: &WriteRequest, block: &Stored) -> DdtKey {
     let lsize = Lsize(request.data.len() as u64);
     let plain = DdtKey::of_parts(block.digest, lsize, block.psize, block.compress);
-    match block.crypt {
-        None => plain,
-        Some(_) => {
-            let [first, second, third, fourth, sizes] = plain.words();
-            DdtKey::from_words([first, second, third, fourth, sizes | IS_ENCRYPTED])
-        }
-    }
+    if block.crypt.is_some() { plain.encrypted() } else { plain }
 }
 
-/// The pointer of `request` to a block that is stored.
-fn pointer(request: &WriteRequest, block: &Stored, shared: &SharedBlock, txg: Txg) -> Result<Blkptr> {
+/// The pointer of `request` to a block that is stored. None if that was encrypted with another salt or IV.
+fn pointer(request: &WriteRequest, block: &Stored, shared: &SharedBlock, txg: Txg) -> Result<Option<Blkptr>> {
     let parts = BlkptrParts {
         dvas: shared.dvas.clone(),
         lsize: Lsize(request.data.len() as u64),
@@ -183,7 +192,8 @@ fn pointer(request: &WriteRequest, block: &Stored, shared: &SharedBlock, txg: Tx
         fill: request.fill,
         crypt: block.crypt,
     };
-    parts.build().map_err(Error::format(request.at.to_string()))
+    let pointer = parts.build().map_err(Error::format(request.at.to_string()))?;
+    Ok((pointer.salt_and_iv_words() == shared.salt_and_iv).then_some(pointer))
 }
 
 impl Candidates {
@@ -203,7 +213,7 @@ impl Candidates {
         let Some(entry) = self.entries.get(&owner) else { return Ok(Way::Plain) };
         let copies = copies_of(request);
         if let Some(made) = sharing.made.get(&(*entry, copies)) {
-            let known = pointer(request, block, made, txg)?;
+            let Some(known) = pointer(request, block, made, txg)? else { return Ok(Way::Plain) };
             sharing.changes.push((*entry, copies, Change::Referred));
             return Ok(Way::Known(known));
         }
@@ -214,7 +224,7 @@ impl Candidates {
                 if request.dedup == Some(Dedup::Verified) && self.equal.get(&owner) != Some(&shared) {
                     return Ok(Way::Compare);
                 }
-                let known = pointer(request, block, &shared, txg)?;
+                let Some(known) = pointer(request, block, &shared, txg)? else { return Ok(Way::Plain) };
                 sharing.changes.push((*entry, copies, Change::Referred));
                 Ok(Way::Known(known))
             }
@@ -225,7 +235,7 @@ impl Candidates {
 impl Sharing {
     /// A block has this pointer, and its entry is new.
     pub fn enter(&mut self, entry: EntryId, request: &WriteRequest, pointer: &Blkptr) {
-        let shared = SharedBlock { dvas: pointer.dvas().collect(), physical_birth: pointer.physical_birth() };
+        let shared = SharedBlock::of(pointer);
         let bytes = (request.dedup == Some(Dedup::Verified)).then(|| request.data.clone());
         let copies = copies_of(request);
         self.changes.push((entry, copies, Change::Stored(shared.clone(), bytes)));
@@ -351,8 +361,8 @@ impl Writer {
     /// Whether the bytes of a request are those of a stored block.
     async fn is_stored_there(&self, request: &WriteRequest, block: &Stored, shared: &SharedBlock) -> bool {
         match pointer(request, block, shared, shared.physical_birth) {
-            Ok(there) => self.is_stored(&request.data, &there, &request.at).await,
-            Err(_) => false,
+            Ok(Some(there)) => self.is_stored(&request.data, &there, &request.at).await,
+            Ok(None) | Err(_) => false,
         }
     }
 
@@ -383,11 +393,14 @@ impl Writer {
             let shared = match table.entry(&entry, copies, 0) {
                 Entry::Unfit => return Ok(*early),
                 Entry::New => {
-                    let here =
-                        SharedBlock { dvas: early.dvas().collect(), physical_birth: early.physical_birth() };
+                    let here = SharedBlock::of(early);
                     let entered = leading_to(early, &here)?;
                     table.change(vec![(entry, copies, Change::Stored(here, None))])?;
                     return Ok(entered);
+                }
+                // It was encrypted with another salt or IV.
+                Entry::Shared(shared) if shared.salt_and_iv != early.salt_and_iv_words() => {
+                    return Ok(*early);
                 }
                 Entry::Shared(shared) => shared,
             };
@@ -412,6 +425,8 @@ impl Writer {
 
 /// The pointer `early`, to the block of an entry.
 fn leading_to(early: &Blkptr, shared: &SharedBlock) -> Result<Blkptr> {
+    let crypt =
+        early.uses_crypt().then(|| CryptParts { salt: early.salt(), iv: early.iv(), mac: early.mac() });
     let parts = BlkptrParts {
         dvas: shared.dvas.clone(),
         lsize: early.lsize(),
@@ -426,7 +441,7 @@ fn leading_to(early: &Blkptr, shared: &SharedBlock) -> Result<Blkptr> {
         logical_birth: early.logical_birth(),
         physical_birth: shared.physical_birth,
         fill: early.fill(),
-        crypt: None,
+        crypt,
     };
     parts.build().map_err(Error::format("a block that was written early"))
 }

@@ -16,20 +16,30 @@
 //! They are not embedded in pointers, are no nop-writes, and are never overwritten in place. A gang is
 //! encrypted as a whole; its members are parts of the ciphertext and know nothing of it.
 //!
-//! A block that is to be deduplicated gets salt and IV from an HMAC of its bytes: equal blocks of one key
-//! become equal ciphertexts. Blocks of different keys never look equal. No object set asks for that yet,
-//! since entries of the tables have to keep salts and IVs (`dmu::live::policy`).
+//! # Deduplicated blocks
+//! In a dataset with `dedup`, salt and IV of a block of data come from an HMAC of its bytes, as they are
+//! after compression, with the dataset's HMAC key ([`Seal::for_dedup`]). Equal blocks of one key become equal
+//! ciphertexts with equal MACs, so they have one entry in a dedup table, and an attacker sees that they are
+//! equal: that is the price of `dedup`. Blocks of different keys never look equal. The entry keeps the third
+//! address of its pointer, which is the salt and most of the IV. The rest of the IV is in no entry, but each
+//! writer of the same bytes knows it.
 //!
-//! # Initialization vectors never come twice
+//! # No two plaintexts have one initialization vector
 //! An IV that is used for two different plaintexts under one block key betrays both, and with GCM the key of
 //! the MACs. A block key is made of the dataset's key and a salt. So no (key, salt, IV) may ever be used
-//! twice:
+//! for two plaintexts:
 //!
-//! - Each import and each key has a random salt of 64 bits of its own ([`Ivs`]), and another one after
-//!   [`MAX_SALT_USES`] blocks. Each block has a random IV of 96 bits. Both come from the environment
-//!   ([`Env::fill_secret`]), for each write anew: nothing is counted on from a stored state. Therefore a
-//!   rollback, a rewind, a crash and a replay of an intent log, or a clone that shares the key, cannot bring
-//!   back an IV that was used since.
+//! - Those of deduplicated blocks are 160 bits of HMAC-SHA512 of the plaintext under a key that only the
+//!   dataset has. They come again with the same plaintext alone, and then all that is written is the same
+//!   ciphertext once more. Two plaintexts meet after 2^80 blocks. This holds for early writes, for blocks
+//!   that become ordinary ones because a table is full, and over rollbacks and crashes, since nothing but the
+//!   plaintext decides. A random salt is one of these with a probability of `blocks / 2^64`, and then its IVs
+//!   still differ.
+//! - For all others, each import and each key has a random salt of 64 bits of its own ([`Ivs`]), and another
+//!   one after [`MAX_SALT_USES`] blocks. Each block has a random IV of 96 bits. Both come from the
+//!   environment ([`Env::fill_secret`]), for each write anew: nothing is counted on from a stored state.
+//!   Therefore a rollback, a rewind, a crash and a replay of an intent log, or a clone that shares the key,
+//!   cannot bring back an IV that was used since.
 //! - A block is encrypted once for each time that it is written. What is written again after an error of a
 //!   device are the same bytes. Log blocks get their IV when they are allocated, and are written once; a
 //!   block that was allocated for a log before a crash is not written to again (`zil::claim`).
@@ -48,7 +58,7 @@ use ondisk::blkptr::CryptParts;
 use ondisk::dmu::DmuType;
 
 use super::WriteRequest;
-use super::encode::level_of;
+use super::encode::{Encoded, level_of};
 use crate::env::Env;
 use crate::error::{Error, Result};
 
@@ -60,8 +70,18 @@ const MAX_SALT_USES: u64 = 400_000_000;
 pub struct Seal {
     /// `None` for an object set whose MACs stay as they are.
     key: Option<Arc<DatasetKey>>,
-    salt: [u8; SALT_BYTES],
-    iv: [u8; IV_BYTES],
+    from: Source,
+}
+
+/// Where salt and initialization vector of a block come from.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    /// They are not chosen yet, and not needed by every block.
+    Nowhere,
+    /// They were chosen at random.
+    Random([u8; SALT_BYTES], [u8; IV_BYTES]),
+    /// They follow from the block's bytes.
+    Bytes,
 }
 
 /// A sealed block.
@@ -74,13 +94,18 @@ pub(super) struct Sealed {
 impl Seal {
     /// The protection of blocks of a dataset with this key.
     pub fn of(key: Arc<DatasetKey>) -> Self {
-        Self { key: Some(key), salt: [0; SALT_BYTES], iv: [0; IV_BYTES] }
+        Self { key: Some(key), from: Source::Nowhere }
+    }
+
+    /// The same for a block that is deduplicated, or may be later.
+    pub(crate) fn for_dedup(self) -> Self {
+        Self { from: Source::Bytes, ..self }
     }
 
     /// The protection of an object set whose key is not loaded, and of which nothing has changed that its
     /// MACs cover. Nothing else can be written so.
     pub(crate) fn kept() -> Self {
-        Self { key: None, salt: [0; SALT_BYTES], iv: [0; IV_BYTES] }
+        Self { key: None, from: Source::Nowhere }
     }
 
     /// The key, if there is one.
@@ -109,13 +134,14 @@ impl Seal {
             return Ok(Sealed { bytes, crypt });
         }
         let mut bytes = compressed.unwrap_or_else(|| IoBuf::from(&request.data[..]));
-        (crypt.salt, crypt.iv) = match request.dedup {
-            Some(_) => key.dedup_salt_and_iv(&bytes),
-            None => (self.salt, self.iv),
+        (crypt.salt, crypt.iv) = match self.from {
+            Source::Bytes => key.dedup_salt_and_iv(&bytes),
+            Source::Random(salt, iv) => (salt, iv),
+            Source::Nowhere => {
+                let why = format!("{}: a block without an initialization vector", request.at);
+                return Err(Error::Invalid(why));
+            }
         };
-        if crypt.iv == [0; IV_BYTES] {
-            return Err(Error::Invalid(format!("{}: a block without an initialization vector", request.at)));
-        }
         crypt.mac = encrypt_block(key, ty, order, crypt.salt, crypt.iv, &mut bytes).map_err(refused)?;
         Ok(Sealed { bytes: SharedBuf::from(bytes), crypt })
     }
@@ -141,16 +167,29 @@ impl Ivs {
         Self { env, salts: Arc::default() }
     }
 
-    /// Gives a request the salt and IV that it needs.
+    /// Gives a request the salt and IV that it needs: others than it may have had.
     pub fn give(&self, request: &mut WriteRequest) -> Result<()> {
-        let needs_one =
-            request.dmu_type.is_encrypted() && level_of(request).0 == 0 && request.dedup.is_none();
+        let needs_one = request.dmu_type.is_encrypted() && level_of(request).0 == 0;
         if let Some(seal) = request.seal.as_mut().filter(|_| needs_one)
-            && let Some(key) = &seal.key
+            && let (Some(key), Source::Nowhere | Source::Random(..)) = (&seal.key, seal.from)
         {
-            (seal.salt, seal.iv) = self.next(key)?;
+            let (salt, iv) = self.next(key)?;
+            seal.from = Source::Random(salt, iv);
         }
         Ok(())
+    }
+
+    /// Reports the salts and IVs that followed from the bytes of a batch.
+    pub fn note(&self, batch: &[WriteRequest], encoded: &[Encoded]) {
+        for (request, encoded) in batch.iter().zip(encoded) {
+            if let (Some(seal), Encoded::Stored(block)) = (&request.seal, encoded)
+                && let (Some(key), Source::Bytes, Some(crypt)) = (&seal.key, seal.from, &block.crypt)
+                && request.dmu_type.is_encrypted()
+                && level_of(request).0 == 0
+            {
+                self.env.note_iv_of_bytes(key.guid(), (crypt.salt, crypt.iv), crypt.mac);
+            }
+        }
     }
 
     /// Salt and IV for a block that will be encrypted with `key`.

@@ -477,6 +477,44 @@ fn sealed_blocks_of_all_kinds_open_with_their_pointers_alone_or_in_gangs() {
 }
 
 #[test]
+fn equal_blocks_of_one_key_are_sealed_alike_where_they_are_deduplicated() {
+    use codec::crypt::{DatasetKey, Suite};
+
+    use crate::env::Seeded;
+
+    let ivs = Ivs::new(Arc::new(Seeded::new(1)));
+    let key = |master: u8, hmac: u8| {
+        Arc::new(DatasetKey::from_random(Suite::Aes128Ccm, 5, [master; 32], [hmac; 64]))
+    };
+    let sealed = |key: &Arc<DatasetKey>, data: &[u8], compress: CompressType| {
+        let seal = Some(Seal::of(Arc::clone(key)).for_dedup());
+        let mut request = WriteRequest { seal, compress, ..request(data) };
+        request.dmu_type = DmuType::PLAIN_FILE_CONTENTS;
+        request.checksum = ChecksumType::Sha256;
+        ivs.give(&mut request).unwrap();
+        let block = stored(encode(&request, &UNITS, None, TXG).unwrap());
+        let crypt = block.crypt.unwrap();
+        (block.digest, (crypt.salt, crypt.iv, crypt.mac), block.bytes.to_vec())
+    };
+    let (data, others) = (bytes(65_536, 3, 40), bytes(65_536, 4, 40));
+    let one = key(1, 2);
+    for compress in [CompressType::Lz4, CompressType::Off] {
+        let first = sealed(&one, &data, compress);
+        assert!(first == sealed(&one, &data, compress));
+        let ciphertext = |(_, _, bytes): &(_, _, Vec<u8>)| bytes.clone();
+        let of_others = sealed(&one, &others, compress);
+        assert!(
+            of_others.1.0 != first.1.0 && of_others.1.1 != first.1.1,
+            "salt and IV follow from the bytes"
+        );
+        for other in [key(9, 2), key(1, 9)] {
+            let other = sealed(&other, &data, compress);
+            assert!(ciphertext(&other) != ciphertext(&first) && other.0 != first.0);
+        }
+    }
+}
+
+#[test]
 fn what_is_sealed_without_a_key_is_an_object_set() {
     let data = bytes(4096, 3, 255);
     let request = WriteRequest { seal: Some(Seal::kept()), compress: CompressType::Off, ..request(&data) };

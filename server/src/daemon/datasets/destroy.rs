@@ -206,7 +206,7 @@ impl Daemon {
             let command = request.command.clone().filter(|_| later.is_empty());
             let (many, defer) = (now.clone(), request.defer);
             if !first.contains('@') {
-                self.close_log(pool, first).await?;
+                self.settle_log(pool, first).await?;
             }
             let done = sync_tasks::change(live, command, move |s| async move {
                 match many.as_slice() {

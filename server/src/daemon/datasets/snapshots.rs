@@ -243,7 +243,7 @@ impl Daemon {
         pool.keep_mounts(&inside);
         let begun = async {
             let exchange = self.begin_rollback(&pool, &changing, &doing, &of, name).await?;
-            match self.close_log(&pool, &of).await {
+            match self.settle_log(&pool, &of).await {
                 Ok(()) => Ok(exchange),
                 Err(error) => {
                     self.cancel_rollback(&pool, &changing, exchange).await;

@@ -45,6 +45,8 @@ fn candidate(number: u64, physical: Option<Block>) -> Box<Candidate> {
         psize: PSIZE as u64,
         compress: CompressType::Lz4,
         is_metadata: is_metadata(number),
+        is_protected: false,
+        is_encrypted: false,
         physical,
     })
 }

@@ -183,13 +183,9 @@ mod tests {
         ] {
             list.push(name, value);
         }
-        for (name, length) in [
-            (key::MASTER_KEY, 32),
-            (key::HMAC_KEY, 64),
-            (key::IV, 12),
-            (key::MAC, 16),
-            ("portable_mac", 32),
-        ] {
+        for (name, length) in
+            [(key::MASTER_KEY, 32), (key::HMAC_KEY, 64), (key::IV, 12), (key::MAC, 16), ("portable_mac", 32)]
+        {
             list.push(name, NvValue::Uint8Array(vec![1; length]));
         }
         list

@@ -83,7 +83,9 @@ pub(super) fn keep_tail(dnode: &Dnode, tail: Option<&[u8]>, before: &[u8], bytes
     let end = dnode.bonus_offset() + dnode.bonus_capacity();
     let Some(place) = bytes.get_mut(start..end) else { return };
     let kept = || match Dnode::parse(before, ByteOrder::Little) {
-        Ok(Some(old)) if old.bonus_offset() == dnode.bonus_offset() && old.bonus.len() == dnode.bonus.len() => {
+        Ok(Some(old))
+            if old.bonus_offset() == dnode.bonus_offset() && old.bonus.len() == dnode.bonus.len() =>
+        {
             before.get(start..end)
         }
         _ => None,

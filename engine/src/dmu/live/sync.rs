@@ -346,7 +346,11 @@ impl LiveObjset {
             dedup: None,
             previous: (!previous.is_hole()).then_some(*previous),
             // What is cached was authenticated.
-            retain: if seal.as_ref().is_some_and(|seal| seal.key().is_none()) { Retain::Out } else { Retain::In },
+            retain: if seal.as_ref().is_some_and(|seal| seal.key().is_none()) {
+                Retain::Out
+            } else {
+                Retain::In
+            },
             may_feed: self.primary().secondary().takes(true),
             seal,
             fill: phys.meta_dnode.blkptrs.iter().map(Blkptr::fill).sum(),

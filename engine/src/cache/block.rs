@@ -28,12 +28,14 @@ enum Bytes {
     Zero(usize),
     Owned(Arc<IoBuf>),
     Packed(Arc<Packed>),
-    Sealed(usize, Arc<SealedForm>),
+    Sealed(Arc<SealedForm>),
 }
 
 /// A block of an encrypted dataset as it is stored: what a raw stream brings.
 #[derive(Debug)]
 pub(crate) struct SealedForm {
+    /// The logical size.
+    len_bytes: usize,
     /// The bytes, of the physical size: compressed, and encrypted where the type asks for that.
     pub stored: Arc<IoBuf>,
     /// How they are compressed.
@@ -65,14 +67,14 @@ impl Block {
     /// where they have the block's size, and zeroes for all who look at it otherwise: nothing may be made of
     /// them.
     pub(crate) fn sealed(len_bytes: usize, stored: IoBuf, compress: CompressType, crypt: CryptParts) -> Self {
-        let form = SealedForm { stored: Arc::new(stored), compress, crypt };
-        Self(Bytes::Sealed(len_bytes.min(MAX_BLOCK_BYTES), Arc::new(form)))
+        let len_bytes = len_bytes.min(MAX_BLOCK_BYTES);
+        Self(Bytes::Sealed(Arc::new(SealedForm { len_bytes, stored: Arc::new(stored), compress, crypt })))
     }
 
     /// The form in which a block of an encrypted dataset is to be stored as it is.
     pub(crate) fn sealed_form(&self) -> Option<&SealedForm> {
         match &self.0 {
-            Bytes::Sealed(_, form) => Some(form),
+            Bytes::Sealed(form) => Some(form),
             Bytes::Zero(_) | Bytes::Owned(_) | Bytes::Packed(_) => None,
         }
     }
@@ -81,7 +83,7 @@ impl Block {
     pub(crate) fn stored_form(&self) -> Option<(CompressType, &[u8])> {
         match &self.0 {
             Bytes::Packed(packed) => Some((packed.compress, &packed.stored)),
-            Bytes::Zero(_) | Bytes::Owned(_) | Bytes::Sealed(..) => None,
+            Bytes::Zero(_) | Bytes::Owned(_) | Bytes::Sealed(_) => None,
         }
     }
 
@@ -89,7 +91,7 @@ impl Block {
     pub(crate) fn plain(&self) -> Self {
         match &self.0 {
             Bytes::Packed(packed) => Self(Bytes::Owned(Arc::clone(&packed.plain))),
-            Bytes::Zero(_) | Bytes::Owned(_) | Bytes::Sealed(..) => self.clone(),
+            Bytes::Zero(_) | Bytes::Owned(_) | Bytes::Sealed(_) => self.clone(),
         }
     }
 
@@ -101,7 +103,7 @@ impl Block {
     /// The bytes for writing, if no other handle shares the block. Shared bytes never change.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
-            Bytes::Zero(_) | Bytes::Packed(_) | Bytes::Sealed(..) => None,
+            Bytes::Zero(_) | Bytes::Packed(_) | Bytes::Sealed(_) => None,
             Bytes::Owned(buf) => Arc::get_mut(buf).map(|buf| &mut **buf),
         }
     }
@@ -111,7 +113,7 @@ impl Block {
         match (&self.plain().0, &other.plain().0) {
             (Bytes::Zero(one), Bytes::Zero(other)) => one == other,
             (Bytes::Owned(one), Bytes::Owned(other)) => Arc::ptr_eq(one, other),
-            (Bytes::Sealed(_, one), Bytes::Sealed(_, other)) => Arc::ptr_eq(one, other),
+            (Bytes::Sealed(one), Bytes::Sealed(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -122,7 +124,7 @@ impl Block {
             Bytes::Zero(len_bytes) => IoBuf::zeroed(*len_bytes).into(),
             Bytes::Owned(buf) => Arc::clone(buf).into(),
             Bytes::Packed(packed) => Arc::clone(&packed.plain).into(),
-            Bytes::Sealed(_, form) => Arc::clone(&form.stored).into(),
+            Bytes::Sealed(form) => Arc::clone(&form.stored).into(),
         }
     }
 
@@ -132,7 +134,7 @@ impl Block {
             Bytes::Zero(_) => 0,
             Bytes::Owned(buf) => buf.capacity(),
             Bytes::Packed(packed) => packed.plain.capacity() + packed.stored.len(),
-            Bytes::Sealed(_, form) => form.stored.capacity(),
+            Bytes::Sealed(form) => form.stored.capacity(),
         }
     }
 
@@ -142,7 +144,7 @@ impl Block {
             Bytes::Zero(_) => true,
             Bytes::Owned(buf) => buf.is_fitted(),
             Bytes::Packed(packed) => packed.plain.is_fitted(),
-            Bytes::Sealed(_, form) => form.stored.is_fitted(),
+            Bytes::Sealed(form) => form.stored.is_fitted(),
         }
     }
 }
@@ -162,8 +164,8 @@ impl Deref for Block {
             Bytes::Zero(len_bytes) => &ZEROES[..*len_bytes],
             Bytes::Owned(buf) => buf,
             Bytes::Packed(packed) => &packed.plain,
-            Bytes::Sealed(len_bytes, form) if form.stored.len() == *len_bytes => &form.stored,
-            Bytes::Sealed(len_bytes, _) => &ZEROES[..*len_bytes],
+            Bytes::Sealed(form) if form.stored.len() == form.len_bytes => &form.stored,
+            Bytes::Sealed(form) => &ZEROES[..form.len_bytes],
         }
     }
 }

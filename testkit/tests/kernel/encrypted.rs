@@ -25,7 +25,7 @@ const SUITES: [&str; 6] =
 const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 const PASSPHRASE: &str = "correct horse battery staple";
 
-async fn create(
+pub async fn create(
     pool: &Arc<LivePool>,
     name: &str,
     contents: NewContents,
@@ -39,7 +39,7 @@ async fn create(
     created.expect("a dataset");
 }
 
-async fn write_file(pool: &Arc<LivePool>, of: &str, name: &[u8], bytes: &[u8], is_sync: bool) {
+pub async fn write_file(pool: &Arc<LivePool>, of: &str, name: &[u8], bytes: &[u8], is_sync: bool) {
     let id = Dsl::open(&pool.view()).await.expect("datasets").find(of).await.expect(of).objset_id();
     let zpl = pool.filesystem(id).await.expect("a filesystem");
     let file = zpl.create(zpl.zpl().root(), name, &FILE).await.expect("a file");
@@ -49,7 +49,7 @@ async fn write_file(pool: &Arc<LivePool>, of: &str, name: &[u8], bytes: &[u8], i
     }
 }
 
-async fn load(pool: &Arc<LivePool>, root: &str, key: &str) {
+pub async fn load(pool: &Arc<LivePool>, root: &str, key: &str) {
     let dsl = Dsl::open(&pool.view()).await.expect("datasets");
     dsl.load_key(root, key.as_bytes(), false).await.expect(root);
     pool.replay_unlocked().await.expect("logs");

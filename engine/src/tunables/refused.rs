@@ -27,7 +27,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("zfs_no_scrub_io", DANGER),
     ("zfs_disable_ivset_guid_check", DANGER),
     ("zfs_send_corrupt_data", DANGER),
-    ("zfs_disable_ivset_guid_check", DANGER),
     ("vdev_validate_skip", DANGER),
     ("spa_load_verify_*", DANGER),
     ("zfs_vdev_*_active", QUEUES),

@@ -647,7 +647,8 @@ impl<'a> TreeSync<'a> {
         let seal = self.batcher.seal().cloned();
         let way = if seal.is_some() { way.sealed(which) } else { way };
         // What is cached was decrypted.
-        let is_cached = data.sealed_form().is_none() && self.old.is_cached(&at);
+        let is_sealed = data.sealed_form().is_some();
+        let is_cached = !is_sealed && self.old.is_cached(&at);
         WriteRequest {
             at,
             data,
@@ -661,7 +662,8 @@ impl<'a> TreeSync<'a> {
             may_embed: way.may_embed,
             may_gang: true,
             nopwrite: way.nopwrite,
-            dedup: way.dedup,
+            // What came sealed is of one key and one IV.
+            dedup: way.dedup.filter(|_| !is_sealed),
             previous,
             retain: if is_cached { Retain::In } else { Retain::Out },
             may_feed: is_cached && self.old.may_feed(&at),

@@ -216,7 +216,7 @@ fn digest_of(
 /// A block that is stored as it came.
 fn encode_sealed(request: &WriteRequest, form: &SealedForm, salt: Option<&[u8; 32]>) -> Result<Encoded> {
     let psize = form.stored.len() as u64;
-    if request.seal.as_ref().is_none_or(|seal| seal.key().is_some()) || request.dedup.is_some() {
+    if request.seal.as_ref().is_none_or(|seal| seal.key().is_some()) {
         let why = "a block that came encrypted is written where blocks are encrypted anew";
         return Err(Error::Invalid(format!("{}: {why}", request.at)));
     }

@@ -100,6 +100,14 @@ impl Receive<'_> {
         if has_properties && !says.into_iter().any(|name| is_encryption(name)) {
             asked.push(("encryption".to_owned(), "off".to_owned()));
         }
+        let has_format = asked.iter().any(|(name, _)| Prop::from_name(name) == Some(Prop::Keyformat));
+        let has_file = asked.iter().any(|(name, at)| is_location(name) && at != "prompt");
+        if has_format && !has_file {
+            return Err(ApiError::invalid(format!(
+                "{doing}: standard input has the stream, so that no key can be asked for: give a file with \
+                 keylocation=file:///…"
+            )));
+        }
         let live = self.pool.writable(doing)?;
         let key = match request.dry_run {
             true => None,

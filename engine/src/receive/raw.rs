@@ -93,6 +93,10 @@ impl Receiver {
     /// The block of dnodes of an object, which the stream must be in.
     fn range_of(&self, id: ObjectId) -> Result<(u64, ObjectRange)> {
         let block = id.get() / DNODES_PER_BLOCK;
+        let last = self.begun.raw.as_ref().map_or(0, |keys| keys.objset.max_block_id.0);
+        if block > last {
+            return invalid(format!("object {id}, and the last block of dnodes is {last}"));
+        }
         match self.range.filter(|range| range.first.get() / DNODES_PER_BLOCK == block) {
             Some(range) => Ok((block, range)),
             None => invalid(format!("object {id} without the range of its block of dnodes")),

@@ -105,11 +105,13 @@ impl LiveObjset {
         let mut phys = state.committed.phys().clone();
         let meta = &mut phys.meta_dnode;
         let root = *state.committed.root();
-        let is_same = meta.levels == shape.levels && meta.indirect_block_shift == shape.indirect_block_shift;
+        let is_same = meta.levels == shape.levels
+            && meta.indirect_block_shift == shape.indirect_block_shift
+            && meta.max_block_id <= shape.max_block_id;
         if !root.is_hole() && !is_same {
             return Err(Error::Invalid(format!(
-                "the stream is of an object set with {} levels of dnodes, and there are {} here",
-                shape.levels, meta.levels
+                "the stream is of an object set with {} levels of dnodes and {} blocks, and here are {} and {}",
+                shape.levels, shape.max_block_id, meta.levels, meta.max_block_id
             )));
         }
         (meta.levels, meta.indirect_block_shift) = (shape.levels, shape.indirect_block_shift);

@@ -52,6 +52,8 @@ impl Pair {
         committing(&source, load_keys(&golden, &source)).await;
         let target_disks = Disks::new(512 << 20);
         let target = pool_on(&target_disks).await;
+        source.start().unwrap();
+        target.start().unwrap();
         Some(Self { golden, source, target, source_disks, target_disks, random: Seeded::new(seed) })
     }
 
@@ -137,7 +139,6 @@ impl Pair {
 
     async fn close(self) -> (Disks, Disks) {
         for pool in [&self.source, &self.target] {
-            pool.start().unwrap();
             pool.close(PoolState::Exported).await.unwrap();
         }
         (self.source_disks, self.target_disks)
@@ -254,7 +255,6 @@ fn raw_streams_become_what_was_sent_without_a_key() {
             from = Some(now);
         }
         // A full stream of the last one is another way to the same.
-        pair.target.start().unwrap();
         assert_eq!(scrubbed(&pair.target).await.errors, 0, "without keys");
         for name in FILESYSTEMS.iter().chain([&VOLUME]) {
             pair.load(name).await;
@@ -311,8 +311,6 @@ fn space_of_users_is_counted_from_nothing_after_a_raw_stream() {
             }
             all
         };
-        pair.source.start().unwrap();
-        pair.target.start().unwrap();
         let of_source = count(&pair.source, "crypt/gcm").await;
         let of_target = count(&pair.target, "tank/gcm").await;
         assert_eq!(of_source[1], of_target[1], "files");
@@ -460,7 +458,6 @@ fn plain_streams_are_encrypted_where_their_place_is() {
             seen(&pair.target.view(), "tank/busy@b").await == seen(&pair.source.view(), "crypt/gcm@b").await
         );
         // Without the key nothing comes.
-        pair.target.start().unwrap();
         pair.target.unload_key("tank/gcm").await.unwrap();
         let late =
             change_pool(&pair.target, |s| async move { edit::destroy_snapshots(&s, &[], false).await });
@@ -516,10 +513,10 @@ fn keys_change_on_either_side() {
         change_pool(&pair.target, |s| async move { edit::change_key(&s, "tank/gcm", &to, &[]).await })
             .await
             .unwrap();
-        pair.target.start().unwrap();
         pair.target.close(PoolState::Exported).await.unwrap();
         pair.target_disks.judge(POOL);
         let target = pair.target_disks.import(POOL, 50).await;
+        target.start().unwrap();
         let pair = Pair { target, ..pair };
         let dsl = Dsl::open(&pair.target.view()).await.unwrap();
         assert!(dsl.load_key("tank/gcm", &pair.key("gcm"), false).await.is_err(), "the old key");
@@ -540,7 +537,6 @@ fn keys_change_on_either_side() {
             // What was loaded stays usable.
             pair.assert_same(&format!("{name}@b")).await;
         }
-        pair.target.start().unwrap();
         pair.target.unload_key("tank/gcm").await.unwrap();
         let dsl = Dsl::open(&pair.target.view()).await.unwrap();
         assert!(dsl.load_key("tank/gcm", &[b'a'; 64], false).await.is_err(), "the key of before");
@@ -582,7 +578,6 @@ fn clones_come_raw_and_everything_goes_without_keys() {
             seen(&pair.source.view(), "crypt/clone@b").await,
         );
         assert!(one == other);
-        pair.target.start().unwrap();
         pair.target.unload_key("tank/ccm").await.unwrap();
         let dsl = Dsl::open(&pair.target.view()).await.unwrap();
         let walk = Walk { snapshots: true, ..Walk::HEADS };

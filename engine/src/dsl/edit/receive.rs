@@ -421,19 +421,17 @@ async fn make(
         }
     };
     let objset_id = ObjsetId(id.get());
-    {
-        let objset = LiveObjset::create(s.pool(), objset_id, kind, policy::of_dir(s, dir).await?, &s.tx);
-        if let Some(keys) = raw {
-            objset.receive_raw(&keys.objset)?;
-        } else if kind == ObjsetType::Zfs && !s.has_version(version::USERSPACE) {
-            objset.count_nothing();
-        } else if kind == ObjsetType::Zfs {
-            let counts = |feature| s.feature_enabled(feature);
-            objset.count_also(counts(Feature::UserobjAccounting), counts(Feature::ProjectQuota));
-            features::count_files(s, objset_id).await?;
-        }
-        create::write(s, &objset).await?;
+    let objset = LiveObjset::create(s.pool(), objset_id, kind, policy::of_dir(s, dir).await?, &s.tx);
+    if let Some(keys) = raw {
+        objset.receive_raw(&keys.objset)?;
+    } else if kind == ObjsetType::Zfs && !s.has_version(version::USERSPACE) {
+        objset.count_nothing();
+    } else if kind == ObjsetType::Zfs {
+        let counts = |feature| s.feature_enabled(feature);
+        objset.count_also(counts(Feature::UserobjAccounting), counts(Feature::ProjectQuota));
+        features::count_files(s, objset_id).await?;
     }
+    create::write(s, &objset).await?;
     Ok(objset_id)
 }
 

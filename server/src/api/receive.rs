@@ -1,5 +1,6 @@
 //! Receiving streams of `zfs send`.
 
+use engine::properties::Prop;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

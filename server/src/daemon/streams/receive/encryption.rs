@@ -42,7 +42,7 @@ pub(super) struct Kind<'a> {
     pub sent: Option<&'a PackagedDataset>,
 }
 
-impl<'a> Kind<'a> {
+impl Kind<'_> {
     pub(super) fn is_raw(begin: &Begin) -> bool {
         begin.features & feature::RAW != 0
     }
@@ -95,9 +95,9 @@ impl Receive<'_> {
             asked.extend(request.properties.iter().filter(|(name, _)| is_taken(name)).cloned());
         }
         let is_encryption = |name: &str| Prop::from_name(name) == Some(Prop::Encryption);
-        let says = request.properties.iter().map(|(name, _)| name).chain(&request.excluded);
+        let mut says = request.properties.iter().map(|(name, _)| name).chain(&request.excluded);
         let has_properties = kind.sent.is_some_and(|sent| sent.properties.is_some());
-        if has_properties && !says.into_iter().any(|name| is_encryption(name)) {
+        if has_properties && !says.any(|name| is_encryption(name)) {
             asked.push(("encryption".to_owned(), "off".to_owned()));
         }
         let has_format = asked.iter().any(|(name, _)| Prop::from_name(name) == Some(Prop::Keyformat));
@@ -122,11 +122,7 @@ impl Receive<'_> {
         if self.request.dry_run {
             return Ok(());
         }
-        let to = Destination::of(
-            self.request,
-            &format!("{}@{}", self.top, package.to_snapshot.to_string()),
-            &self.top,
-        )?;
+        let to = Destination::of(self.request, &format!("{}@{}", self.top, package.to_snapshot), &self.top)?;
         for local in self.local(&to.dataset).await? {
             if package.not_recursive && local.name != to.dataset {
                 continue;

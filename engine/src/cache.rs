@@ -12,6 +12,7 @@ pub mod what_if;
 pub use arc::{ArcCache, ArcStats};
 pub(crate) use arc::{Feedable, Selection};
 pub use block::Block;
+pub(crate) use block::SealedForm;
 pub use candidate::Loaded;
 pub(crate) use candidate::{Candidate, ForDevice, fitted, is_kept_compressed};
 pub(crate) use packed::{Packed, kept_bytes};

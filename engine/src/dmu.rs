@@ -30,7 +30,7 @@ pub use live::{
     Dirtied, Early, LiveObject, LiveObjset, NewObject, Piece, Pieces, Policy, Shared, Space, Stored,
     StoredBlock, StoredBlocks, SyncedObjset,
 };
-pub(crate) use live::{pieces_of, references};
+pub(crate) use live::{RawDnode, pieces_of, references};
 pub use object::{Object, Span};
 pub use objset::Objset;
 pub use payload::Payload;

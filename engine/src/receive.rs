@@ -8,6 +8,9 @@
 //! bounded. Blocks that come compressed are stored as they came, once it is sure that they decompress;
 //! what comes embedded is stored as the dataset's properties say.
 //!
+//! Raw streams bring blocks encrypted, and nothing of them is decrypted here ([`crate::dmu`] has how object
+//! sets are written so).
+//!
 //! # Invariants
 //! - A record is checked before anything of it reaches an object: what is accepted into a group must be
 //!   writable (`checks`).
@@ -22,17 +25,19 @@
 //! | `records` | a stream from a source of bytes |
 //! | `checks` | what records may say |
 //! | `objects` | records that change objects |
+//! | `raw` | records of raw streams: blocks as they are stored |
 //! | `data` | the bytes of blocks as they are stored |
 
 mod checks;
 mod data;
 mod objects;
+mod raw;
 mod records;
 
 use std::sync::Arc;
 
 use ondisk::nvlist::Nvlist;
-use ondisk::send::{Begin, Record, begin_flag, begin_key, feature};
+use ondisk::send::{Begin, KeyData, ObjectRange, Record, begin_flag, begin_key, feature};
 use ondisk::{ByteOrder, ObjsetId};
 
 pub use crate::dsl::edit::receive::{
@@ -63,6 +68,8 @@ pub struct Receiver {
     keeps_compressed: bool,
     /// The object of the last record.
     current: Option<Arc<LiveObject>>,
+    /// The block of dnodes that a raw stream is in.
+    range: Option<ObjectRange>,
 }
 
 impl Receiver {
@@ -79,11 +86,13 @@ impl Receiver {
     ) -> Result<Self> {
         edit::check_stream(begin)?;
         let resumes_at = resume_place(begin, payload)?;
+        let keys = key_data((begin, payload, order))?;
+        let keys_of_task = keys.clone();
         let (begin_of_task, target_of_task) = (begin.clone(), target.clone());
         let (begun, keeps_compressed) = pool
             .change(move |s| async move {
                 let s = s.asked_by(target_of_task.asker.clone());
-                let begun = edit::begin(&s, &begin_of_task, &target_of_task).await?;
+                let begun = edit::begin(&s, (&begin_of_task, keys_of_task.as_ref()), &target_of_task).await?;
                 Ok((begun, s.has_version(ondisk::pool_version::FEATURES)))
             })
             .await?;
@@ -98,7 +107,11 @@ impl Receiver {
                     at.0, at.1
                 )));
             }
-            pool.dataset(begun.objset).await
+            let dataset = pool.dataset(begun.objset).await?;
+            if let Some(keys) = &keys {
+                dataset.objset.receive_raw(&keys.objset)?;
+            }
+            Ok(dataset)
         };
         let dataset = match opened.await {
             Ok(dataset) => dataset,
@@ -120,6 +133,7 @@ impl Receiver {
             order,
             keeps_compressed,
             current: None,
+            range: None,
         })
     }
 
@@ -166,6 +180,7 @@ impl Receiver {
     /// The destination was changed meanwhile. Nothing is changed then, and the caller abandons the receive.
     pub async fn end(&mut self) -> Result<String> {
         self.current = None;
+        self.finish_raw().await?;
         let (begin, target, begun) = (self.begin.clone(), self.target.clone(), self.begun.clone());
         let end = move |s: Syncing| async move {
             let s = s.asked_by(target.asker.clone());
@@ -202,6 +217,22 @@ impl Receiver {
 
 async fn abandon(pool: &Arc<LivePool>, objset: ObjsetId, keeps: bool) -> Result<()> {
     pool.change(move |s| async move { edit::abandon(&s, objset, keeps).await }).await
+}
+
+/// The keys of a raw stream.
+fn key_data((begin, payload, order): (&Begin, &[u8], ByteOrder)) -> Result<Option<Arc<KeyData>>> {
+    if begin.features & feature::RAW == 0 {
+        return Ok(None);
+    }
+    if order == ByteOrder::Big {
+        return Err(Error::Unsupported(
+            "raw streams of big-endian machines cannot be received by this version".to_owned(),
+        ));
+    }
+    let keys =
+        Nvlist::parse(payload).and_then(|list| KeyData::parse(list.get_nvlist(begin_key::CRYPT_KEYDATA)?));
+    keys.map(|keys| Some(Arc::new(keys)))
+        .map_err(|error| Error::Invalid(format!("invalid stream: its keys: {error}")))
 }
 
 /// Where a stream goes on that resumes another one.

@@ -40,9 +40,11 @@ use crate::ddt::DdtKey;
 use crate::words::{Word, word_struct};
 use crate::{ByteOffset, ByteOrder, Error, Guid, ObjectId, Reader, Result, Writer};
 
+pub mod key_data;
 pub mod package;
 pub mod stream;
 
+pub use key_data::{KeyData, RawObjset};
 pub use package::{Hold, Package, PackagedDataset, PackagedProperty, PackagedValue};
 pub use stream::{Item, StreamReader, StreamWriter};
 

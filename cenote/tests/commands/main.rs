@@ -22,6 +22,7 @@ mod manual;
 mod many_mounts;
 mod memory;
 mod mounts;
+mod raw;
 mod receive;
 mod replacing;
 mod replicate;

@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
 use device::{IoBuf, SharedBuf};
-use ondisk::blkptr::CompressType;
+use ondisk::blkptr::{CompressType, CryptParts};
 
 /// The largest block of any pool (`SPA_MAXBLOCKSIZE`), 16 MiB.
 pub const MAX_BLOCK_BYTES: usize = 16 << 20;
@@ -28,6 +28,20 @@ enum Bytes {
     Zero(usize),
     Owned(Arc<IoBuf>),
     Packed(Arc<Packed>),
+    Sealed(Arc<SealedForm>),
+}
+
+/// A block of an encrypted dataset as it is stored: what a raw stream brings.
+#[derive(Debug)]
+pub(crate) struct SealedForm {
+    /// The logical size.
+    len_bytes: usize,
+    /// The bytes, of the physical size: compressed, and encrypted where the type asks for that.
+    pub stored: Arc<IoBuf>,
+    /// How they are compressed.
+    pub compress: CompressType,
+    /// Salt, IV and MAC.
+    pub crypt: CryptParts,
 }
 
 /// Bytes with the compressed form in which they are to be stored.
@@ -49,11 +63,27 @@ impl Block {
         Self(Bytes::Packed(Arc::new(Packed { plain: Arc::new(plain), compress, stored: stored.into() })))
     }
 
+    /// A block of `len_bytes` that is stored as it is, without a key. Its bytes are those that are stored
+    /// where they have the block's size, and zeroes for all who look at it otherwise: nothing may be made of
+    /// them.
+    pub(crate) fn sealed(len_bytes: usize, stored: IoBuf, compress: CompressType, crypt: CryptParts) -> Self {
+        let len_bytes = len_bytes.min(MAX_BLOCK_BYTES);
+        Self(Bytes::Sealed(Arc::new(SealedForm { len_bytes, stored: Arc::new(stored), compress, crypt })))
+    }
+
+    /// The form in which a block of an encrypted dataset is to be stored as it is.
+    pub(crate) fn sealed_form(&self) -> Option<&SealedForm> {
+        match &self.0 {
+            Bytes::Sealed(form) => Some(form),
+            Bytes::Zero(_) | Bytes::Owned(_) | Bytes::Packed(_) => None,
+        }
+    }
+
     /// The form in which a block that came compressed is to be stored.
     pub(crate) fn stored_form(&self) -> Option<(CompressType, &[u8])> {
         match &self.0 {
             Bytes::Packed(packed) => Some((packed.compress, &packed.stored)),
-            Bytes::Zero(_) | Bytes::Owned(_) => None,
+            Bytes::Zero(_) | Bytes::Owned(_) | Bytes::Sealed(_) => None,
         }
     }
 
@@ -61,7 +91,7 @@ impl Block {
     pub(crate) fn plain(&self) -> Self {
         match &self.0 {
             Bytes::Packed(packed) => Self(Bytes::Owned(Arc::clone(&packed.plain))),
-            Bytes::Zero(_) | Bytes::Owned(_) => self.clone(),
+            Bytes::Zero(_) | Bytes::Owned(_) | Bytes::Sealed(_) => self.clone(),
         }
     }
 
@@ -73,7 +103,7 @@ impl Block {
     /// The bytes for writing, if no other handle shares the block. Shared bytes never change.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
-            Bytes::Zero(_) | Bytes::Packed(_) => None,
+            Bytes::Zero(_) | Bytes::Packed(_) | Bytes::Sealed(_) => None,
             Bytes::Owned(buf) => Arc::get_mut(buf).map(|buf| &mut **buf),
         }
     }
@@ -83,6 +113,7 @@ impl Block {
         match (&self.plain().0, &other.plain().0) {
             (Bytes::Zero(one), Bytes::Zero(other)) => one == other,
             (Bytes::Owned(one), Bytes::Owned(other)) => Arc::ptr_eq(one, other),
+            (Bytes::Sealed(one), Bytes::Sealed(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -93,6 +124,7 @@ impl Block {
             Bytes::Zero(len_bytes) => IoBuf::zeroed(*len_bytes).into(),
             Bytes::Owned(buf) => Arc::clone(buf).into(),
             Bytes::Packed(packed) => Arc::clone(&packed.plain).into(),
+            Bytes::Sealed(form) => Arc::clone(&form.stored).into(),
         }
     }
 
@@ -102,6 +134,7 @@ impl Block {
             Bytes::Zero(_) => 0,
             Bytes::Owned(buf) => buf.capacity(),
             Bytes::Packed(packed) => packed.plain.capacity() + packed.stored.len(),
+            Bytes::Sealed(form) => form.stored.capacity(),
         }
     }
 
@@ -111,6 +144,7 @@ impl Block {
             Bytes::Zero(_) => true,
             Bytes::Owned(buf) => buf.is_fitted(),
             Bytes::Packed(packed) => packed.plain.is_fitted(),
+            Bytes::Sealed(form) => form.stored.is_fitted(),
         }
     }
 }
@@ -130,6 +164,8 @@ impl Deref for Block {
             Bytes::Zero(len_bytes) => &ZEROES[..*len_bytes],
             Bytes::Owned(buf) => buf,
             Bytes::Packed(packed) => &packed.plain,
+            Bytes::Sealed(form) if form.stored.len() == form.len_bytes => &form.stored,
+            Bytes::Sealed(form) => &ZEROES[..form.len_bytes],
         }
     }
 }
@@ -174,6 +210,17 @@ mod tests {
         assert!(plain.is_same(&block) && plain.stored_form().is_none());
         assert_eq!((&*plain, &*block), (&[7; 512][..], &[7; 512][..]));
         assert_eq!(block.memory_bytes(), plain.memory_bytes() + 3);
+    }
+
+    #[test]
+    fn a_sealed_block_has_its_logical_size_and_shows_nothing_that_is_compressed() {
+        let crypt = CryptParts::default();
+        let block = Block::sealed(4096, IoBuf::from(&[9; 512][..]), CompressType::Lz4, crypt);
+        assert_eq!((block.len(), block.is_hole(), block.to_shared().len()), (4096, false, 512));
+        assert!(block.iter().all(|byte| *byte == 0) && block.clone().is_same(&block));
+        let whole = Block::sealed(512, IoBuf::from(&[9; 512][..]), CompressType::Off, crypt);
+        assert_eq!(&*whole, &[9; 512][..]);
+        assert!(whole.stored_form().is_none() && whole.sealed_form().is_some());
     }
 
     #[test]

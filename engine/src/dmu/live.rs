@@ -20,6 +20,7 @@
 //! | `dmu_sync` | blocks that are written before their group, for the intent log |
 //! | `parts` | large objects that are freed in parts |
 //! | `pieces` | blocks that become those of another object |
+//! | `raw` | object sets that raw streams fill |
 //! | `references` | which stored blocks may be referred to |
 //! | `sharing` | blocks that become references to equal ones |
 //! | `sync` | writing a group: objects, dnodes, the object set's block |
@@ -45,6 +46,7 @@ mod objset;
 mod parts;
 mod pieces;
 mod policy;
+mod raw;
 pub(crate) mod references;
 mod sets;
 mod sharing;
@@ -63,6 +65,7 @@ pub use dmu_sync::Early;
 pub use object::{LiveObject, Stored};
 pub use objset::LiveObjset;
 pub use pieces::{Piece, Pieces};
+pub(crate) use raw::RawDnode;
 pub(crate) use sharing::pieces_of;
 pub use sharing::{Shared, StoredBlock, StoredBlocks};
 

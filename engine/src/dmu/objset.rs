@@ -82,18 +82,18 @@ impl Objset {
         }))
     }
 
-    /// The object set with the block at `root`, whose contents are `phys`.
+    /// The object set with the block at `root`, whose contents are `phys`; to be read without its key or not.
     pub(super) fn of(
         pool: &Arc<Pool>,
         id: ObjsetId,
-        root: Blkptr,
+        (root, keyless): (Blkptr, bool),
         phys: ObjsetPhys,
         primary: PrimaryCache,
     ) -> Arc<Self> {
-        let meta = Tree::new(id, ObjectId::META_DNODE, phys.meta_dnode.clone(), false, primary.clone());
+        let meta = Tree::new(id, ObjectId::META_DNODE, phys.meta_dnode.clone(), keyless, primary.clone());
         let sibling_prefetch = SiblingPrefetch::default();
         let pool = Arc::clone(pool);
-        Arc::new(Self { pool, id, root, phys, meta, keyless: false, primary, sibling_prefetch, live: None })
+        Arc::new(Self { pool, id, root, phys, meta, keyless, primary, sibling_prefetch, live: None })
     }
 
     /// A view of a live object set: its objects are those of `live`, its own structure is this one's.

@@ -74,7 +74,7 @@ pub use clone::{clone, rollback};
 pub(crate) use clones::{list_clones_of_directories, list_clones_of_snapshots};
 pub use create::{CreatedPool, NewContents, NewDataset, check_create, create, create_pool, create_with_key};
 pub(crate) use create::{create_free, create_origin};
-pub use crypto::{KeyChange, change_key};
+pub use crypto::{KeyChange, become_root, change_key, inherit_unasked};
 pub use delegation::{Grant, allow, grant_to_creator, unallow};
 pub use destroy::{Destroyed, destroy};
 pub use destroy_snapshot::destroy_snapshots;

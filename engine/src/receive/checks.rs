@@ -5,11 +5,13 @@
 use ondisk::ObjectId;
 use ondisk::blkptr::{Blkptr, ChecksumType, CompressType, LARGE_BLOCK_BYTES, MAX_BLOCK_SIZE};
 use ondisk::dmu::DmuType;
-use ondisk::dnode::{DNODE_CORE_SIZE, DNODE_MIN_SIZE, DNODES_PER_BLOCK, MAX_OBJECT};
-use ondisk::send::{ByteRange, Object, Write, WriteEmbedded, feature, record_flag};
+use ondisk::dnode::{DNODE_CORE_SIZE, DNODE_MIN_SIZE, DNODES_PER_BLOCK, Dnode, MAX_OBJECT};
+use ondisk::send::{ByteRange, Object, ObjectRange, Spill, Write, WriteEmbedded, feature, record_flag};
 
 use crate::error::{Error, Result};
 
+/// log2 of the sizes that indirect blocks have.
+const INDIRECT_SHIFTS: std::ops::RangeInclusive<u8> = 12..=17;
 /// Most bytes that a block pointer has embedded.
 const MAX_EMBEDDED_BYTES: u32 = 112;
 
@@ -60,11 +62,16 @@ pub(super) struct Described {
 impl Described {
     /// Block pointers of its dnode.
     pub fn pointers(&self, bonus_bytes: usize) -> usize {
-        if self.bonus_type == DmuType::SA {
-            return 1;
-        }
-        (1 + (bonus_capacity(self.slots).saturating_sub(bonus_bytes) >> Blkptr::SHIFT)).min(3)
+        pointers(self.bonus_type, bonus_bytes, self.slots)
     }
+}
+
+/// Block pointers of a dnode.
+pub(super) fn pointers(bonus_type: DmuType, bonus_bytes: usize, slots: u8) -> usize {
+    if bonus_type == DmuType::SA {
+        return 1;
+    }
+    (1 + (bonus_capacity(slots).saturating_sub(bonus_bytes) >> Blkptr::SHIFT)).min(3)
 }
 
 /// Bytes of the bonus area of a dnode with one block pointer.
@@ -74,6 +81,103 @@ pub(super) fn bonus_capacity(slots: u8) -> usize {
 
 /// What `OBJECT` says, as far as it can be.
 pub(super) fn object(object: &Object, features: u64, tells_spill: bool) -> Result<Described> {
+    if object.flags & !record_flag::OBJECT_SPILL != 0 || object.raw_bonus_bytes != 0 {
+        return invalid("a part of a raw stream in a plain one");
+    }
+    if object.indirect_block_shift != 0 || object.levels != 0 || object.block_pointers != 0 {
+        return invalid("a part of a raw stream in a plain one");
+    }
+    any_object(object, features, tells_spill)
+}
+
+/// The functions that were chosen for an object.
+pub(super) fn functions(object: &Object) -> Result<(ChecksumType, CompressType)> {
+    match (ChecksumType::from_raw(object.checksum), CompressType::from_raw(object.compress)) {
+        (Ok(checksum), Ok(compress)) => Ok((checksum, compress)),
+        _ => invalid(format!("checksum {} and compression {}", object.checksum, object.compress)),
+    }
+}
+
+/// What `OBJECT` of a raw stream says, as far as it can be.
+pub(super) fn raw_object(object: &Object, features: u64, tells_spill: bool) -> Result<Described> {
+    if object.flags & !(record_flag::OBJECT_SPILL | record_flag::RAW_BYTESWAP) != 0 {
+        return invalid(format!("an object with the flags {:#x}", object.flags));
+    }
+    if object.flags & record_flag::RAW_BYTESWAP != 0 {
+        return Err(Error::Unsupported(
+            "raw objects of big-endian machines cannot be received by this version".to_owned(),
+        ));
+    }
+    let described = any_object(object, features, tells_spill)?;
+    let (levels, shift) = (object.levels, object.indirect_block_shift);
+    if levels == 0 || levels > Dnode::MAX_LEVELS || !INDIRECT_SHIFTS.contains(&shift) {
+        return invalid(format!("an object of {levels} levels with indirect blocks of 2^{shift} bytes"));
+    }
+    let pointers = described.pointers(object.bonus_bytes as usize);
+    if usize::from(object.block_pointers) != pointers {
+        return invalid(format!("{} block pointers, and there must be {pointers}", object.block_pointers));
+    }
+    let below = (u32::from(shift) - Blkptr::SHIFT).saturating_mul(u32::from(levels) - 1);
+    if object.max_block_id.checked_shr(below).unwrap_or(0) >= pointers as u64 {
+        return invalid(format!("block {} is not below {pointers} pointers", object.max_block_id));
+    }
+    let end =
+        object.max_block_id.checked_add(1).and_then(|end| end.checked_mul(described.block_bytes.into()));
+    if end.is_none() || object.max_block_id > 0 && !described.block_bytes.is_power_of_two() {
+        let (last, bytes) = (object.max_block_id, described.block_bytes);
+        return invalid(format!("a last block {last} of {bytes} bytes"));
+    }
+    let spill = if described.has_spill { Blkptr::SIZE } else { 0 };
+    let room = bonus_capacity(described.slots).saturating_sub(((pointers - 1) << Blkptr::SHIFT) + spill);
+    if object.raw_bonus_bytes < object.bonus_bytes || object.raw_bonus_bytes as usize > room {
+        let (raw, bonus) = (object.raw_bonus_bytes, object.bonus_bytes);
+        return invalid(format!("an area of {raw} bytes for a bonus of {bonus}, where {room} fit"));
+    }
+    Ok(described)
+}
+
+/// What `OBJECT_RANGE` says, as far as it can be.
+pub(super) fn object_range(range: &ObjectRange) -> Result<()> {
+    if range.flags & record_flag::RAW_BYTESWAP != 0 {
+        return Err(Error::Unsupported(
+            "raw objects of big-endian machines cannot be received by this version".to_owned(),
+        ));
+    }
+    let (first, slots) = (range.first.get(), range.slots);
+    match slots == DNODES_PER_BLOCK && first.is_multiple_of(slots) && first < MAX_OBJECT {
+        true => Ok(()),
+        false => invalid(format!("a range of {slots} objects from {first} on")),
+    }
+}
+
+/// What `WRITE` of a raw stream says, as far as it can be. Gives the compression of its payload.
+pub(super) fn raw_write(write: &Write, features: u64) -> Result<CompressType> {
+    object_number(write.object)?;
+    dmu_type(write.dmu_type)?;
+    block_bytes(write.logical_bytes, features)?;
+    if write.offset.get().checked_add(write.logical_bytes).is_none() {
+        return invalid("a block beyond 2^64");
+    }
+    stored(write.compress, (write.compressed_bytes, write.logical_bytes), features)
+}
+
+/// What `SPILL` of a raw stream says, as far as it can be. Gives the compression of its payload.
+pub(super) fn raw_spill(spill: &Spill, features: u64) -> Result<CompressType> {
+    block_bytes(spill.logical_bytes, features)?;
+    stored(spill.compress, (spill.compressed_bytes, spill.logical_bytes), features)
+}
+
+/// A block as it is stored, in so many bytes of so many.
+fn stored(compress: u8, (stored, logical): (u64, u64), features: u64) -> Result<CompressType> {
+    let compress = compression(compress, features)?;
+    let is_whole = compress == CompressType::Off;
+    if stored == 0 || stored > logical || !stored.is_multiple_of(512) || is_whole && stored != logical {
+        return invalid(format!("a block of {logical} bytes that is stored in {stored}"));
+    }
+    Ok(compress)
+}
+
+fn any_object(object: &Object, features: u64, tells_spill: bool) -> Result<Described> {
     object_number(object.object)?;
     let dmu_type_of = dmu_type(object.dmu_type)?;
     if dmu_type_of == DmuType::NONE {
@@ -89,15 +193,7 @@ pub(super) fn object(object: &Object, features: u64, tells_spill: bool) -> Resul
     if slots > 1 && features & feature::LARGE_DNODE == 0 {
         return invalid(format!("object {} of {slots} slots, in a stream without such", object.object));
     }
-    if ChecksumType::from_raw(object.checksum).is_err() || CompressType::from_raw(object.compress).is_err() {
-        return invalid(format!("checksum {} and compression {}", object.checksum, object.compress));
-    }
-    if object.flags & !record_flag::OBJECT_SPILL != 0 || object.raw_bonus_bytes != 0 {
-        return invalid("a part of a raw stream in a plain one");
-    }
-    if object.indirect_block_shift != 0 || object.levels != 0 || object.block_pointers != 0 {
-        return invalid("a part of a raw stream in a plain one");
-    }
+    functions(object)?;
     let has_spill = object.flags & record_flag::OBJECT_SPILL != 0;
     if has_spill && !tells_spill {
         return invalid("a spill block in a stream that does not tell them");

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::txg::Tx;
 
 /// Roughly, the dirty bytes of a change that writes no data: a few indirect blocks.
-const METADATA_BYTES: u64 = 128 << 10;
+pub(super) const METADATA_BYTES: u64 = 128 << 10;
 /// Number of the spill block among the blocks of an object (`DMU_SPILL_BLKID`).
 const SPILL_BLOCK_ID: u64 = u64::MAX - 1;
 /// Offsets of the generation of a file: behind the header of attributes, and in old bonus areas.
@@ -33,11 +33,17 @@ impl Receiver {
     /// Applies a record; `bytes` of the stream were read then.
     pub(super) async fn apply(&mut self, record: &Record, payload: &[u8], bytes: u64) -> Result<()> {
         match record {
+            Record::Object(object) if self.is_raw() => self.raw_object(object, payload, bytes).await,
             Record::Object(object) => self.object(object, payload, bytes).await,
             Record::FreeObjects(free) => self.free_objects(free).await,
+            Record::Write(write) if self.is_raw() => self.raw_write(write, payload, bytes).await,
             Record::Write(write) => self.write(write, payload, bytes).await,
             Record::Free(range) => self.free(range).await,
+            Record::Spill(spill) if self.is_raw() => self.raw_spill(spill, payload).await,
             Record::Spill(spill) => self.spill(spill, payload).await,
+            Record::WriteEmbedded(_) if self.is_raw() => {
+                Err(Error::Invalid("an embedded block in a raw stream".to_owned()))
+            }
             Record::WriteEmbedded(write) => self.write_embedded(write, payload, bytes).await,
             Record::WriteByRef(_) => Err(Error::Unsupported(
                 "deduplicated streams are no longer received: 'zstream redup' makes it a plain one"
@@ -46,13 +52,13 @@ impl Receiver {
             Record::Redact(_) => {
                 Err(Error::Unsupported("redacted streams cannot be received by this version".to_owned()))
             }
-            Record::ObjectRange(_) => Err(Error::Invalid("a part of a raw stream in a plain one".to_owned())),
+            Record::ObjectRange(range) => self.object_range(range),
             Record::Begin(_) | Record::End(_) => Err(Error::Invalid("a record out of place".to_owned())),
         }
     }
 
     /// An object of the dataset, if there is one of this number.
-    async fn find(&mut self, id: ObjectId) -> Result<Option<Arc<LiveObject>>> {
+    pub(super) async fn find(&mut self, id: ObjectId) -> Result<Option<Arc<LiveObject>>> {
         if let Some(current) = self.current.as_ref().filter(|current| current.id() == id)
             && !current.is_freed()
         {
@@ -68,13 +74,13 @@ impl Receiver {
         }
     }
 
-    async fn existing(&mut self, id: ObjectId) -> Result<Arc<LiveObject>> {
+    pub(super) async fn existing(&mut self, id: ObjectId) -> Result<Arc<LiveObject>> {
         checks::object_number(id)?;
         self.find(id).await?.ok_or_else(|| Error::Invalid(format!("there is no object {id}")))
     }
 
     /// Holds the open group for a change.
-    async fn hold(&self, dirtied: impl Fn(Txg) -> Dirtied, more_bytes: u64) -> Result<Tx> {
+    pub(super) async fn hold(&self, dirtied: impl Fn(Txg) -> Dirtied, more_bytes: u64) -> Result<Tx> {
         let dirtied = |txg| {
             let dirtied = dirtied(txg);
             (dirtied, dirtied.data_bytes().saturating_add(more_bytes))
@@ -91,14 +97,14 @@ impl Receiver {
     }
 
     /// Waits until all that was changed is committed.
-    async fn commit(&self) -> Result<()> {
+    pub(super) async fn commit(&self) -> Result<()> {
         let txgs = self.pool.txgs();
         txgs.kick();
         txgs.wait_synced(txgs.open_txg()).await
     }
 
     /// The stream may go on from here.
-    fn note_point(&self, tx: &Tx, object: ObjectId, offset: u64, bytes: u64) {
+    pub(super) fn note_point(&self, tx: &Tx, object: ObjectId, offset: u64, bytes: u64) {
         if self.target.resumable || self.begun.resumes.is_some() {
             let point = ResumePoint { object: object.get(), offset, bytes };
             self.dataset.note_resume_point(tx.txg(), point);
@@ -120,32 +126,35 @@ impl Receiver {
             self.commit().await?;
         }
         self.free_covered(id, described.slots).await?;
-        let new = new_object(&described, bonus);
-        let dirtied = |_| Dirtied::new_file();
-        let tx = self.hold(dirtied, METADATA_BYTES).await?;
-        let claimed = self.objset().claim(&tx, id, new.clone()).await;
-        let (tx, object) = match claimed {
-            Err(Error::Busy(_)) => {
-                // Its slots were freed in a group that is not committed yet; or they are another object's.
-                drop(tx);
-                self.commit().await?;
-                let tx = self.hold(dirtied, METADATA_BYTES).await?;
-                let claimed = self.objset().claim(&tx, id, new).await;
-                let taken = |error| match error {
-                    Error::Busy(_) => Error::Invalid(format!("object {id} overlaps another one")),
-                    error => error,
-                };
-                (tx, claimed.map_err(taken)?)
-            }
-            claimed => (tx, claimed?),
-        };
+        let (tx, object) = self.claim(id, &new_object(&described, bonus)).await?;
         self.note_point(&tx, id, 0, bytes);
         self.current = Some(object);
         Ok(())
     }
 
+    /// Creates an object under its number.
+    pub(super) async fn claim(&self, id: ObjectId, new: &NewObject) -> Result<(Tx, Arc<LiveObject>)> {
+        let dirtied = |_| Dirtied::new_file();
+        let tx = self.hold(dirtied, METADATA_BYTES).await?;
+        match self.objset().claim(&tx, id, new.clone()).await {
+            Err(Error::Busy(_)) => {
+                // Its slots were freed in a group that is not committed yet; or they are another object's.
+                drop(tx);
+                self.commit().await?;
+                let tx = self.hold(dirtied, METADATA_BYTES).await?;
+                let claimed = self.objset().claim(&tx, id, new.clone()).await;
+                let taken = |error| match error {
+                    Error::Busy(_) => Error::Invalid(format!("object {id} overlaps another one")),
+                    error => error,
+                };
+                Ok((tx, claimed.map_err(taken)?))
+            }
+            claimed => claimed.map(|object| (tx, object)),
+        }
+    }
+
     /// Frees the objects that begin in the slots behind the first one of a new dnode.
-    async fn free_covered(&mut self, id: ObjectId, slots: u8) -> Result<()> {
+    pub(super) async fn free_covered(&mut self, id: ObjectId, slots: u8) -> Result<()> {
         let end = id.get() + u64::from(slots);
         debug_assert!(end <= (id.get() / DNODES_PER_BLOCK + 1) * DNODES_PER_BLOCK);
         if slots <= 1 {
@@ -246,7 +255,7 @@ impl Receiver {
         }
     }
 
-    async fn free_object(&mut self, id: ObjectId) -> Result<()> {
+    pub(super) async fn free_object(&mut self, id: ObjectId) -> Result<()> {
         let Some(object) = self.find(id).await? else { return Ok(()) };
         self.free_parts(&object, 0..u64::MAX).await?;
         object.prepare_free().await?;
@@ -257,7 +266,7 @@ impl Receiver {
     }
 
     /// Must be called before a range is freed: makes all of it a hole that would be too much for a group.
-    async fn free_parts(&self, object: &Arc<LiveObject>, range: Range<u64>) -> Result<()> {
+    pub(super) async fn free_parts(&self, object: &Arc<LiveObject>, range: Range<u64>) -> Result<()> {
         let mut range = range;
         while object.has_parts() {
             let (at, blocks) = object.last_part(&range).await?;
@@ -293,7 +302,7 @@ impl Receiver {
     }
 
     /// Blocks come in the order of their objects and offsets.
-    fn go_on(&mut self, object: ObjectId, offset: u64) -> Result<()> {
+    pub(super) fn go_on(&mut self, object: ObjectId, offset: u64) -> Result<()> {
         let place = (object.get(), offset);
         if place < self.last {
             return Err(Error::Invalid(format!("object {object}, offset {offset}: not in order")));
@@ -332,7 +341,13 @@ impl Receiver {
     }
 
     /// Writes a block of the stream, which may be several of the object, or a part of one.
-    async fn store(&mut self, object: &Arc<LiveObject>, offset: u64, block: Block, bytes: u64) -> Result<()> {
+    pub(super) async fn store(
+        &mut self,
+        object: &Arc<LiveObject>,
+        offset: u64,
+        block: Block,
+        bytes: u64,
+    ) -> Result<()> {
         let range = offset..offset + block.len() as u64;
         object.prepare_write(range.clone()).await?;
         let stored = block.stored_form().map_or(0, |(_, stored)| stored.len() as u64);
@@ -347,18 +362,28 @@ impl Receiver {
     async fn free(&mut self, range: &ByteRange) -> Result<()> {
         checks::range(range)?;
         let object = self.existing(range.object).await?;
-        let (from, to) = (range.offset.get(), range.offset.get().saturating_add(range.length));
+        self.check_raw_free(range, &object)?;
+        self.free_range(&object, (range.offset.get(), range.length)).await
+    }
+
+    /// Makes a range of an object a hole.
+    pub(super) async fn free_range(
+        &self,
+        object: &Arc<LiveObject>,
+        (from, length): (u64, u64),
+    ) -> Result<()> {
+        let to = from.saturating_add(length);
         if from >= object.end() || from >= to {
             return Ok(());
         }
-        self.free_parts(&object, from..to).await?;
+        self.free_parts(object, from..to).await?;
         object.prepare_punch(from..to).await?;
         let dirtied = |txg| {
             let [from, to] = [from, to].map(|edge| object.newly_dirty_by_cut(txg, edge));
             from.plus(to).plus(Dirtied::file())
         };
         let tx = self.hold_to_free(dirtied).await?;
-        object.punch(&tx, from, range.length).await
+        object.punch(&tx, from, length).await
     }
 
     async fn spill(&mut self, spill: &Spill, payload: &[u8]) -> Result<()> {

@@ -50,6 +50,7 @@ mod old_versions;
 mod outage;
 mod quotas;
 mod random;
+mod raw;
 mod receive;
 mod receive_cut;
 mod receive_hostile;

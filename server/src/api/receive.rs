@@ -1,5 +1,6 @@
 //! Receiving streams of `zfs send`.
 
+use engine::properties::Prop;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +78,11 @@ impl Action for ReceiveStream {
             });
             needs.extend(["create", "mount"].map(|permission| Need::At(permission.to_owned(), name.clone())));
             needs.extend(needs::for_new(&name, &request.properties)?);
+            // Root's daemon would read the file of the key, which a user names.
+            let is_of_key = |name: &str| Prop::from_name(name) == Some(Prop::Keyformat);
+            if request.properties.iter().any(|(name, _)| is_of_key(name)) {
+                needs.push(Need::Never);
+            }
             for property in &request.excluded {
                 needs.push(Need::New(needs::to_set(property)?, name.clone()));
             }

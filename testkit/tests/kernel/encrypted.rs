@@ -39,7 +39,7 @@ pub async fn create(
     created.expect("a dataset");
 }
 
-async fn write_file(pool: &Arc<LivePool>, of: &str, name: &[u8], bytes: &[u8], is_sync: bool) {
+pub async fn write_file(pool: &Arc<LivePool>, of: &str, name: &[u8], bytes: &[u8], is_sync: bool) {
     let id = Dsl::open(&pool.view()).await.expect("datasets").find(of).await.expect(of).objset_id();
     let zpl = pool.filesystem(id).await.expect("a filesystem");
     let file = zpl.create(zpl.zpl().root(), name, &FILE).await.expect("a file");
@@ -49,7 +49,7 @@ async fn write_file(pool: &Arc<LivePool>, of: &str, name: &[u8], bytes: &[u8], i
     }
 }
 
-async fn load(pool: &Arc<LivePool>, root: &str, key: &str) {
+pub async fn load(pool: &Arc<LivePool>, root: &str, key: &str) {
     let dsl = Dsl::open(&pool.view()).await.expect("datasets");
     dsl.load_key(root, key.as_bytes(), false).await.expect(root);
     pool.replay_unlocked().await.expect("logs");

@@ -15,6 +15,7 @@ mod heal;
 mod l2arc;
 mod log;
 mod old_versions;
+mod raw;
 mod reshaped;
 mod scrub;
 mod streams;

@@ -23,7 +23,7 @@ use super::scrub::import;
 use super::{DISK_BYTES, content, create};
 
 /// All that a command sends.
-async fn bytes(pool: &Arc<Pool>, order: &Order) -> engine::Result<Vec<u8>> {
+pub async fn bytes(pool: &Arc<Pool>, order: &Order) -> engine::Result<Vec<u8>> {
     let dsl = Dsl::open(pool).await?;
     let plan = Plan::make(&dsl, order).await?;
     let mut bytes = Vec::new();
@@ -47,7 +47,7 @@ async fn sent(pool: &Arc<Pool>, order: &Order) -> engine::Result<String> {
 }
 
 /// The order of a command's arguments.
-fn order(arguments: &str) -> Order {
+pub fn order(arguments: &str) -> Order {
     let mut order = Order::default();
     let mut words = arguments.split(' ').peekable();
     while let Some(word) = words.next() {
@@ -171,7 +171,7 @@ fn the_kernel_makes_the_same_streams() {
 }
 
 /// Receives a stream.
-async fn receive(pool: &Arc<LivePool>, bytes: &[u8], target: ReceiveTarget) {
+pub async fn receive(pool: &Arc<LivePool>, bytes: &[u8], target: ReceiveTarget) {
     let mut input = bytes;
     let mut records = Records::new(&mut input);
     let Some((Record::Begin(begin), payload)) = records.next_record().expect("a record") else {
@@ -186,7 +186,7 @@ async fn receive(pool: &Arc<LivePool>, bytes: &[u8], target: ReceiveTarget) {
 }
 
 /// An empty pool on a disk.
-async fn empty(name: &str, path: &PathBuf) -> Arc<LivePool> {
+pub async fn empty(name: &str, path: &PathBuf) -> Arc<LivePool> {
     let leaf = NewLeaf { device: super::open(path), path: path.clone(), is_file: false, whole_disk: false };
     let new = NewPool {
         name: name.into(),
@@ -207,7 +207,7 @@ async fn empty(name: &str, path: &PathBuf) -> Arc<LivePool> {
 }
 
 /// What a shell prints of all files below the working folder, their data and attributes.
-const SEE: &str = "see() {
+pub const SEE: &str = "see() {
     cd $1
     find . ! -name '*unlinked*' -exec stat -c '%n %f %h %s %Y %u %g' {} + | sort | sha256sum
     find . -type f -exec sha256sum {} + | sort | sha256sum

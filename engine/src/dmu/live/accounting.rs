@@ -14,6 +14,10 @@
 //! are counted from nothing each time, and the set of files that are already counted is known only while the
 //! object set is open. (OpenZFS subtracts a file from its project then that was never added to it.)
 //!
+//! Of what came with a raw stream nothing was counted, though dnodes and counts may be left of a time before
+//! it. So all counts of an encrypted filesystem whose counts are not complete are dropped, and made from
+//! nothing: flags of dnodes say nothing then, but for files that were counted since.
+//!
 //! A file counts its dnode's first slot and its blocks. The ids are at fixed places in the attributes of all
 //! files.
 //!
@@ -69,6 +73,10 @@ pub(super) struct Counted {
     pub(super) completes_projects: bool,
     /// Whether the counts by projects are dropped, because they are not complete.
     pub(super) drops_projects: bool,
+    /// Whether all counts are dropped, and made from nothing.
+    pub(super) drops_all: bool,
+    /// Whether only what was counted since is subtracted.
+    pub(super) restarts: bool,
 }
 
 /// Counts that are being completed.
@@ -76,7 +84,9 @@ pub(super) struct Counted {
 pub(super) struct Completing {
     objects: bool,
     projects: bool,
-    /// The files that are already counted for their projects.
+    /// All counts are made from nothing.
+    restarts: bool,
+    /// The files that are already counted for their projects, or at all.
     counted: RangeSet,
     is_begun: bool,
     /// The dataset has recorded that it counts.
@@ -110,6 +120,8 @@ impl Counted {
             projects: phys.is_project_quota_complete() || projects.is_some(),
             completes_projects: projects.is_some(),
             drops_projects: projects.is_some_and(|completing| !completing.is_begun),
+            drops_all: completing.is_some_and(|completing| completing.restarts && !completing.is_begun),
+            restarts: completing.is_some_and(|completing| completing.restarts),
         })
     }
 
@@ -124,9 +136,9 @@ impl Counted {
 }
 
 impl Completing {
-    /// Whether a file is already counted for its project.
+    /// Whether a file is already counted for its project, and where all is counted anew at all.
     pub(super) fn has_counted(&self, file: u64) -> bool {
-        !self.projects || self.counted.contains(file, file + 1)
+        !(self.projects || self.restarts) || self.counted.contains(file, file + 1)
     }
 
     /// Notes that written files are counted.
@@ -180,14 +192,19 @@ fn ids(dnode: &Dnode) -> Option<Ids> {
 }
 
 impl Deltas {
-    /// Notes the change of a file from `before`, when it was counted for its project or not, to `after`.
+    /// Notes the change of a file from `before`, when it was counted for its project (or at all) or not, to
+    /// `after`.
     pub(super) fn note(
         &mut self,
         counted: Counted,
         (before, had_project): (Usage, bool),
         after: Option<Usage>,
     ) {
-        let old_kinds = if had_project { counted.kinds() } else { 2 };
+        let old_kinds = match had_project {
+            true => counted.kinds(),
+            false if counted.restarts => 0,
+            false => 2,
+        };
         for (usage, sign, kinds) in [(Some(before), -1, old_kinds), (after, 1, counted.kinds())] {
             let Some(Usage { ids: Some(ids), used_bytes, flags }) = usage else { continue };
             for (kind, id) in ids.into_iter().enumerate().take(kinds) {
@@ -219,10 +236,13 @@ impl LiveObjset {
     pub(crate) fn begin_counting(&self, objects: bool, projects: bool) {
         let mut state = self.lock();
         let projects = projects && !state.committed.phys().is_project_quota_complete();
+        let is_complete = state.committed.phys().is_user_accounting_complete();
+        let restarts = state.committed.root().uses_crypt() && !is_complete;
         let completing = state.completing.get_or_insert_default();
-        if (projects && !completing.projects) || (objects && !completing.objects) {
+        let is_news = (projects && !completing.projects) || (objects && !completing.objects);
+        if is_news || (restarts && !completing.restarts) {
             // The dataset has not recorded yet that it counts these too.
-            *completing = Completing { objects, projects, ..Completing::default() };
+            *completing = Completing { objects, projects, restarts, ..Completing::default() };
         }
     }
 
@@ -236,6 +256,25 @@ impl LiveObjset {
     /// All files were written since the start: with the group of `tx` the counts are complete.
     pub(crate) fn end_counting(&self, tx: &Tx) {
         self.lock().dirty.entry(tx.txg()).or_default().completes_counts = true;
+    }
+
+    /// Drops all counts.
+    pub(super) async fn drop_counts(
+        &self,
+        batcher: &Batcher<'_>,
+        policy: &Policy,
+        phys: &mut ObjsetPhys,
+    ) -> Result<Account> {
+        let mut account = self.drop_projects(batcher, policy, phys).await?;
+        let taken = [phys.user_used_dnode.take(), phys.group_used_dnode.take()];
+        for (kind, dnode) in (0u64..).zip(taken) {
+            let Some(dnode) = dnode else { continue };
+            let id = ObjectId(u64::MAX - kind);
+            let tree = Tree::new(self.id(), id, dnode.clone(), false, self.primary().clone());
+            let sync = TreeSync::new(batcher, policy, self.id(), &tree, dnode, 1);
+            account.add(batcher.drive_one(sync.free()).await?);
+        }
+        Ok(account)
     }
 
     /// Drops the counts by projects.
@@ -285,7 +324,7 @@ impl LiveObjset {
             // Only this code uses the object; readers of the counts see the committed ones.
             let id = ObjectId(u64::MAX - kind as u64);
             let core =
-                Core::new(id, Arc::new(Tree::new(self.id(), id, dnode, false, self.primary().clone())));
+                Core::new(id, Arc::new(Tree::new(self.id(), id, dnode, false, self.primary().clone())), None);
             let object = LiveObject::new(Arc::clone(self), Arc::clone(&core));
             let changed = async {
                 if place.is_none() {

@@ -26,6 +26,7 @@ use ondisk::dmu::DmuType;
 use ondisk::dnode::{Dnode, FLAG_SPILL_BLKPTR};
 use ondisk::{BlockId, ByteOrder, ObjectId, Txg};
 
+use super::raw::RawDnode;
 use crate::Block;
 use crate::dmu::tree::Tree;
 use crate::range_set::RangeSet;
@@ -52,6 +53,9 @@ pub(in crate::dmu) struct State {
     pub(super) freed: bool,
     /// The type by which a class of vdevs is chosen for its blocks, if it is not its own type.
     pub(super) storage_type: Option<DmuType>,
+    /// The last block as its dnode says it, whatever blocks there are, in an object set that a raw stream
+    /// fills.
+    pub(super) last_block: Option<u64>,
     /// Indirect blocks of level 1 that were written since the object was opened. One that is here stays here,
     /// because what the open group accepted may count on its size.
     pub(super) indirects: HashMap<u64, StoredIndirect>,
@@ -99,6 +103,8 @@ pub(super) struct Layer {
     /// The object is a new one from this group on, which begins with this dnode; `punched` has everything
     /// before.
     pub(super) reborn: Option<Dnode>,
+    /// What a raw stream says of its dnode.
+    pub(super) raw: Option<RawDnode>,
     /// Blocks that are on disk already, with the contents that were written. See [`super::dmu_sync`].
     pub(super) early: BTreeMap<u64, (Blkptr, Block)>,
     /// Blocks that are rewritten with the same contents: while the layer still has the same block, the
@@ -153,7 +159,8 @@ impl Base {
 }
 
 impl Core {
-    pub(super) fn new(id: ObjectId, tree: Arc<Tree>) -> Arc<Self> {
+    /// `last_block` is that of the dnode where a raw stream fills the object set.
+    pub(super) fn new(id: ObjectId, tree: Arc<Tree>, last_block: Option<u64>) -> Arc<Self> {
         let end = committed_end(tree.dnode());
         let block_size = tree.dnode().data_block_size() as u32;
         let state = State {
@@ -164,6 +171,7 @@ impl Core {
             end,
             freed: false,
             storage_type: None,
+            last_block,
             indirects: HashMap::new(),
         };
         Arc::new(Self { id, state: Mutex::new(state) })
@@ -358,6 +366,7 @@ impl State {
             (layer.bonus, layer.dmu_type, layer.block_size) = (None, None, None);
             layer.spill = Some(None);
             layer.rewritten.clear();
+            layer.raw = None;
             layer.reborn = Some(dnode);
         }
         dropped
@@ -387,9 +396,12 @@ impl State {
                 dnode.spill = None;
                 dnode.flags &= !FLAG_SPILL_BLKPTR;
             }
+            if let Some(raw) = &layer.raw {
+                raw.apply(&mut dnode);
+            }
             end = layer.end;
         }
-        dnode.max_block_id = BlockId(end.saturating_sub(1));
+        dnode.max_block_id = BlockId(self.last_block.unwrap_or(end.saturating_sub(1)));
         dnode
     }
 

@@ -767,6 +767,14 @@ impl LiveObject {
         Ok(())
     }
 
+    /// Changes the layer of the group of `tx`, if the object is not freed.
+    pub(super) fn change_layer(&self, tx: &Tx, change: impl FnOnce(&mut State, usize)) {
+        let mut state = self.core.lock();
+        if let Some(at) = self.layer(&mut state, tx) {
+            change(&mut state, at);
+        }
+    }
+
     /// Adds an empty layer for the group of `tx`, so that its dnode is written with that group.
     pub(crate) fn touch(&self, tx: &Tx) {
         let mut state = self.core.lock();

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use codec::crypt::DatasetKey;
 use device::IgnorePoison;
 use hashbrown::HashMap;
-use ondisk::blkptr::Blkptr;
-use ondisk::dnode::{DNODES_PER_BLOCK, MAX_OBJECT};
+use ondisk::blkptr::{Blkptr, CryptParts};
+use ondisk::dnode::{DNODES_PER_BLOCK, Dnode, MAX_OBJECT};
 use ondisk::objset::{
     FLAG_PROJECT_QUOTA_COMPLETE, FLAG_USER_OBJECT_ACCOUNTING_COMPLETE, OBJSET_SIZE_V1, ObjsetType,
 };
@@ -59,6 +59,8 @@ pub struct LiveObjset {
     gone: AtomicBool,
     /// It was opened without its key.
     opened_locked: bool,
+    /// A raw stream fills it.
+    raw: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -96,6 +98,8 @@ pub(super) struct Dirty {
     pub(super) sets: SetChanges,
     /// All files are counted.
     pub(super) completes_counts: bool,
+    /// With what senders of raw streams protected blocks of dnodes ([`super::raw`]).
+    pub(super) raw_ranges: BTreeMap<u64, CryptParts>,
 }
 
 impl Dirty {
@@ -117,7 +121,7 @@ impl LiveObjset {
     /// A new, empty object set, which is written with the group of `tx`.
     pub fn create(pool: &Arc<Pool>, id: ObjsetId, kind: ObjsetType, policy: Policy, tx: &Tx) -> Arc<Self> {
         let phys = dnodes::new_objset(kind);
-        let committed = Objset::of(pool, id, Blkptr::HOLE, phys, PrimaryCache::default());
+        let committed = Objset::of(pool, id, (Blkptr::HOLE, false), phys, PrimaryCache::default());
         Self::new(committed, policy, ZilHeader::default(), BTreeMap::from([(tx.txg(), Dirty::default())]))
     }
 
@@ -129,7 +133,7 @@ impl LiveObjset {
         phys.flags |= if objects { FLAG_USER_OBJECT_ACCOUNTING_COMPLETE } else { 0 };
         phys.flags |= if projects { FLAG_PROJECT_QUOTA_COMPLETE } else { 0 };
         state.committed =
-            Objset::of(&self.pool, self.id, *state.committed.root(), phys, self.primary.clone());
+            Objset::of(&self.pool, self.id, (*state.committed.root(), false), phys, self.primary.clone());
     }
 
     /// Makes an object set that was just created count nothing by users: for a pool that is too old.
@@ -138,7 +142,7 @@ impl LiveObjset {
         let mut phys = state.committed.phys().clone();
         (phys.flags, phys.size) = (0, OBJSET_SIZE_V1);
         state.committed =
-            Objset::of(&self.pool, self.id, *state.committed.root(), phys, self.primary.clone());
+            Objset::of(&self.pool, self.id, (*state.committed.root(), false), phys, self.primary.clone());
     }
 
     fn new(
@@ -151,6 +155,7 @@ impl LiveObjset {
             committed.root().uses_crypt() && !committed.pool().keystore().is_loaded(committed.id());
         Arc::new(Self {
             opened_locked,
+            raw: AtomicBool::new(false),
             pool: Arc::clone(committed.pool()),
             id: committed.id(),
             kind: committed.objset_type(),
@@ -276,11 +281,20 @@ impl LiveObjset {
         self.gone.load(Ordering::Acquire)
     }
 
+    /// Whether a raw stream fills it: nothing of it is read or written with a key ([`super::raw`]).
+    pub(crate) fn is_raw(&self) -> bool {
+        self.raw.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_raw(&self) {
+        self.raw.store(true, Ordering::Release);
+    }
+
     /// Whether its blocks are encrypted. A new object set is if its key is registered before its first group
     /// is written.
     pub fn is_encrypted(&self) -> bool {
         let root = *self.committed().root();
-        root.uses_crypt() || (root.is_hole() && self.pool.keystore().is_loaded(self.id))
+        self.is_raw() || root.uses_crypt() || (root.is_hole() && self.pool.keystore().is_loaded(self.id))
     }
 
     /// The key of an encrypted object set; none where it is not encrypted.
@@ -298,7 +312,7 @@ impl LiveObjset {
     /// Whether it was opened without its key, so that its block was not authenticated, and the key is there
     /// now: it must be opened anew.
     pub(crate) fn is_unauthenticated(&self) -> bool {
-        self.opened_locked && self.pool.keystore().is_loaded(self.id)
+        self.opened_locked && !self.is_raw() && self.pool.keystore().is_loaded(self.id)
     }
 
     /// Whether blocks of another object set may be blocks of this one too: they are not encrypted, or with
@@ -311,6 +325,9 @@ impl LiveObjset {
     /// How the blocks of a group are protected. Without the key, nothing but the header of the intent log can
     /// be written.
     pub(super) fn seal(&self, committed: &Objset, dirty: &Dirty) -> Result<Option<Seal>> {
+        if self.is_raw() {
+            return Ok(Some(Seal::kept()));
+        }
         let at = Bookmark::objset_root(self.id.get());
         // What was not authenticated must not get MACs of the key.
         let key = if self.opened_locked { Err(Error::KeyNotLoaded { at }) } else { self.key() };
@@ -358,7 +375,7 @@ impl LiveObjset {
                 let what = "was written by a big-endian machine and can only be read";
                 return Err(Error::Unsupported(format!("objset {}, object {id} {what}", self.id)));
             }
-            let core = Core::new(id, Arc::new(Tree::new(self.id, id, dnode, false, self.primary.clone())));
+            let core = self.core(id, dnode);
             state.open(&core);
             return Ok(LiveObject::new(Arc::clone(self), core));
         }
@@ -418,7 +435,7 @@ impl LiveObjset {
         new: &NewObject,
     ) -> Result<Arc<LiveObject>> {
         let dnode = dnodes::new_dnode(new)?;
-        let core = Core::new(id, Arc::new(Tree::new(self.id, id, dnode, false, self.primary.clone())));
+        let core = self.core(id, dnode);
         state.open(&core);
         state.pending.insert(id.0, (new.slots, tx.txg()));
         drop(state);
@@ -426,6 +443,13 @@ impl LiveObjset {
         let object = LiveObject::new(Arc::clone(self), core);
         object.touch(tx);
         Ok(object)
+    }
+
+    /// The state of an object that is opened.
+    fn core(&self, id: ObjectId, dnode: Dnode) -> Arc<Core> {
+        let last_block = self.is_raw().then_some(dnode.max_block_id.0);
+        let tree = Tree::new(self.id, id, dnode, self.is_raw(), self.primary.clone());
+        Core::new(id, Arc::new(tree), last_block)
     }
 
     /// The slots of a dnode block, as of the last sync.

@@ -28,6 +28,7 @@ use super::batch::Batcher;
 use super::layer::{Core, Layer};
 use super::objset::{Dirty, LiveObjset, RESCAN_AFTER_FREED};
 use super::policy::Which;
+use super::raw::keep_tail;
 use super::tree_sync::{Account, Changes, Content, TreeSync};
 use super::{Policy, SyncedObjset};
 use crate::cache::Retain;
@@ -55,6 +56,8 @@ pub(super) struct Work {
     freed: bool,
     /// It is a new object, and all that it had goes.
     reborn: bool,
+    /// What a raw stream has behind its bonus.
+    tail: Option<Arc<[u8]>>,
 }
 
 /// The result for one dirty object.
@@ -65,6 +68,8 @@ struct Written {
     /// Slots that it takes, or took.
     slots: usize,
     account: Account,
+    /// What a raw stream has behind its bonus.
+    tail: Option<Arc<[u8]>>,
     /// Its usage before.
     before: Usage,
 }
@@ -91,6 +96,7 @@ impl LiveObjset {
             }
             again.zil_header = again.zil_header.or(dirty.zil_header);
             again.completes_counts |= dirty.completes_counts;
+            again.raw_ranges.extend(dirty.raw_ranges);
         }
         synced
     }
@@ -145,18 +151,24 @@ impl LiveObjset {
             if written.dnode.is_none() {
                 freed.push(id);
             }
-            dnodes.insert(id, (written.dnode, written.slots));
+            dnodes.insert(id, (written.dnode, written.slots, written.tail));
         }
-        if counted.is_some_and(|counted| counted.drops_projects) {
+        if counted.is_some_and(|counted| counted.drops_all) {
+            account.add(self.drop_counts(batcher, policy, &mut phys).await?);
+        } else if counted.is_some_and(|counted| counted.drops_projects) {
             account.add(self.drop_projects(batcher, policy, &mut phys).await?);
         }
         account.add(self.count(batcher, policy, txg, deltas, &mut phys).await?);
-        let has_large_dnodes = dnodes.values().any(|(dnode, slots)| dnode.is_some() && *slots > 1);
+        let has_large_dnodes = dnodes.values().any(|(dnode, slots, _)| dnode.is_some() && *slots > 1);
         if !dnodes.is_empty() {
-            let blocks = self.patch_dnode_blocks(committed, &dnodes).await?;
+            let mut blocks = self.patch_dnode_blocks(committed, &dnodes).await?;
             let last = blocks.last().map_or(0, |(id, _)| id + 1);
             let end = last.max(phys.meta_dnode.max_block_id.0 + 1);
-            let changes = Changes { blocks, end, ..Changes::default() };
+            let is_raw = self.is_raw();
+            if is_raw {
+                blocks = self.sealed_dnodes(committed, dirty, blocks).await?;
+            }
+            let changes = Changes { blocks, end, is_raw, ..Changes::default() };
             let meta = phys.meta_dnode.clone();
             let sync = TreeSync::new(batcher, policy, self.id(), committed.meta(), meta, FAMILIES);
             let (meta_dnode, meta_account) = batcher.drive_one(sync.write(changes)).await?;
@@ -176,12 +188,13 @@ impl LiveObjset {
         let mut state = self.lock();
         if dirty.completes_counts {
             state.completing = None;
-        } else if counted.is_some_and(|counted| counted.completes_projects)
+        } else if counted.is_some_and(|counted| counted.completes_projects || counted.restarts)
             && let Some(completing) = &mut state.completing
         {
             completing.note(dnodes.keys().copied());
         }
-        state.committed = Objset::of(self.pool(), self.id(), root, phys, self.primary().clone());
+        let keyless = self.is_raw();
+        state.committed = Objset::of(self.pool(), self.id(), (root, keyless), phys, self.primary().clone());
         state.pending.retain(|_, (_, created)| *created > txg);
         for id in &freed {
             state.freed.remove(id);
@@ -207,7 +220,9 @@ impl LiveObjset {
         families: usize,
         counted: Option<Counted>,
     ) -> Result<Written> {
-        let Work { core, tree, mut dnode, changes, outdated, freed, reborn } = work;
+        let Work { core, tree, mut dnode, mut changes, outdated, freed, reborn, tail } = work;
+        let keyless = self.is_raw();
+        changes.is_raw = keyless;
         for pointer in &outdated {
             batcher.writer().free(txg, pointer).await?;
         }
@@ -220,7 +235,7 @@ impl LiveObjset {
                 let old = tree.dnode().clone();
                 gone = TreeSync::new(batcher, policy, self.id(), &tree, old, families).free().await?;
                 let blank = dnode.clone();
-                Arc::new(Tree::new(self.id(), core.id, blank, false, self.primary().clone()))
+                Arc::new(Tree::new(self.id(), core.id, blank, keyless, self.primary().clone()))
             }
             false => tree,
         };
@@ -229,22 +244,22 @@ impl LiveObjset {
             let account = sync.free().await?;
             let dropped = core.lock().commit(txg, Arc::clone(&tree), Vec::new());
             drop(dropped);
-            return Ok(Written { core, dnode: None, slots, account, before });
+            return Ok(Written { core, dnode: None, slots, account, tail: None, before });
         }
         let (dnode, mut account) = sync.write(changes).await?;
         account.add(gone);
         let indirects = std::mem::take(&mut account.indirects);
-        let tree = Arc::new(Tree::new(self.id(), core.id, dnode.clone(), false, self.primary().clone()));
+        let tree = Arc::new(Tree::new(self.id(), core.id, dnode.clone(), keyless, self.primary().clone()));
         let dropped = core.lock().commit(txg, tree, indirects);
         drop(dropped);
-        Ok(Written { core, dnode: Some(dnode), slots, account, before })
+        Ok(Written { core, dnode: Some(dnode), slots, account, tail, before })
     }
 
     /// The dnode blocks with the new dnodes in them.
     async fn patch_dnode_blocks(
         &self,
         committed: &Arc<Objset>,
-        dnodes: &BTreeMap<u64, (Option<Dnode>, usize)>,
+        dnodes: &BTreeMap<u64, (Option<Dnode>, usize, Option<Arc<[u8]>>)>,
     ) -> Result<Vec<(u64, Content)>> {
         let mut loads = FuturesUnordered::new();
         let mut blocks = BTreeMap::new();
@@ -269,7 +284,7 @@ impl LiveObjset {
             };
             blocks.insert(id, buffer);
         }
-        for (id, (dnode, slots)) in dnodes {
+        for (id, (dnode, slots, tail)) in dnodes {
             let start = (id % DNODES_PER_BLOCK) as usize * DNODE_MIN_SIZE;
             let place = blocks.get_mut(&(id / DNODES_PER_BLOCK));
             let place = place.and_then(|block| block.get_mut(start..start + slots * DNODE_MIN_SIZE));
@@ -278,7 +293,10 @@ impl LiveObjset {
                 None => place.fill(0),
                 Some(dnode) => {
                     let what = || format!("objset {}, dnode of object {id}", self.id());
-                    let bytes = dnode.encode().map_err(Error::format(what()))?;
+                    let mut bytes = dnode.encode().map_err(Error::format(what()))?;
+                    if self.is_raw() {
+                        keep_tail(dnode, tail.as_deref(), place, &mut bytes);
+                    }
                     if bytes.len() != place.len() {
                         return Err(self.impossible("a dnode of another size"));
                     }
@@ -327,7 +345,12 @@ impl LiveObjset {
             nopwrite: false,
             dedup: None,
             previous: (!previous.is_hole()).then_some(*previous),
-            retain: Retain::In,
+            // What is cached was authenticated.
+            retain: if seal.as_ref().is_some_and(|seal| seal.key().is_none()) {
+                Retain::Out
+            } else {
+                Retain::In
+            },
             may_feed: self.primary().secondary().takes(true),
             seal,
             fill: phys.meta_dnode.blkptrs.iter().map(Blkptr::fill).sum(),
@@ -372,15 +395,17 @@ impl Work {
             spill: layer.spill.clone(),
             sound: state.sound_indirects(layer),
             storage_type: state.storage_type,
+            is_raw: false,
         };
         let mut dnode = state.dnode_below(at + 1);
         let (freed, reborn) = (layer.freed, layer.reborn.is_some());
+        let tail = layer.raw.as_ref().map(|raw| Arc::clone(&raw.tail));
         if !reborn {
             // The committed spill block, until it is written or removed.
             dnode.spill = state.tree.dnode().spill;
             dnode.flags = state.tree.dnode().flags;
         }
         let tree = Arc::clone(&state.tree);
-        Some(Self { core: Arc::clone(core), tree, dnode, changes, outdated, freed, reborn })
+        Some(Self { core: Arc::clone(core), tree, dnode, changes, outdated, freed, reborn, tail })
     }
 }

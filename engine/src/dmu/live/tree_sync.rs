@@ -34,7 +34,7 @@ use ondisk::{BlockId, ByteOrder, Level, Lsize, ObjectId, ObjsetId, Txg};
 
 use super::batch::Batcher;
 use super::layer::{StoredIndirect, StoredIndirects, UNKNOWN_SIZE};
-use super::policy::{Which, class};
+use super::policy::{Way, Which, class};
 use super::{Policy, Space};
 use crate::cache::Retain;
 use crate::dmu::objset::first_slots;
@@ -74,6 +74,8 @@ pub(super) struct Changes {
     pub(super) sound: HashSet<u64>,
     /// The type by which a class of vdevs is chosen, if it is not that of the object.
     pub(super) storage_type: Option<DmuType>,
+    /// Levels and last block are what the new dnode says, whatever blocks there are ([`super::raw`]).
+    pub(super) is_raw: bool,
 }
 
 /// The births and deaths of blocks.
@@ -264,6 +266,12 @@ impl<'a> TreeSync<'a> {
     /// Sets levels and the last block id. A higher tree begins without pointers: the old ones go into its
     /// first block of the level above.
     fn prepare(&mut self, changes: &Changes) {
+        if changes.is_raw {
+            if self.dnode.levels > self.old.dnode().levels {
+                self.dnode.blkptrs.fill(Blkptr::HOLE);
+            }
+            return;
+        }
         let last = changes.end.saturating_sub(1);
         self.dnode.max_block_id = BlockId(last);
         let pointers = self.dnode.blkptrs.len() as u64;
@@ -519,7 +527,9 @@ impl<'a> TreeSync<'a> {
                 if self.dnode.dmu_type == DmuType::DNODE { first_slots(block).count() as u64 } else { 1 };
             bytes += block.len();
             let request = self.request(0, *id, block.clone(), Some(old), fill);
-            requests.push(WriteRequest { retain: self.retain(&request.at), ..request });
+            let is_sealed = block.sealed_form().is_some();
+            let retain = if is_sealed { Retain::Out } else { self.retain(&request.at) };
+            requests.push(WriteRequest { retain, ..request });
             if bytes >= self.batcher.batch_bytes() {
                 flying.push_back(self.batcher.write(std::mem::take(&mut requests)));
                 bytes = 0;
@@ -633,7 +643,15 @@ impl<'a> TreeSync<'a> {
         fill: u64,
     ) -> WriteRequest {
         let way = self.policy.way(self.objset, Some(&self.dnode), which);
-        let (way, seal) = way.with(self.batcher.seal().cloned(), which);
+        let is_sealed = data.sealed_form().is_some();
+        let seal = self.batcher.seal().cloned();
+        let (way, seal) = match is_sealed {
+            // What came sealed is of one key and one IV, and has no equal.
+            true => (Way { dedup: None, ..way.sealed(which) }, seal),
+            false => way.with(seal, which),
+        };
+        // What is cached was decrypted.
+        let is_cached = !is_sealed && self.old.is_cached(&at);
         WriteRequest {
             at,
             data,
@@ -649,8 +667,8 @@ impl<'a> TreeSync<'a> {
             nopwrite: way.nopwrite,
             dedup: way.dedup,
             previous,
-            retain: if self.old.is_cached(&at) { Retain::In } else { Retain::Out },
-            may_feed: self.old.may_feed(&at),
+            retain: if is_cached { Retain::In } else { Retain::Out },
+            may_feed: is_cached && self.old.may_feed(&at),
             seal,
             fill,
         }

@@ -15,6 +15,7 @@
 //! | rename | none: what inherits cannot leave its root |
 //! | promote | the clone becomes the root in the place of its origin, where that was one |
 //! | change of the user's key | all keys below are wrapped anew |
+//! | raw stream | the key of its sender, as it is wrapped there |
 //! | destroy | the object has one user less; the last one frees it |
 //!
 //! A change that makes a dataset readable registers its key with the pool before anything of it is written
@@ -30,11 +31,13 @@
 //! |---|---|
 //! | `asked` | what properties of something new ask for |
 //! | `change_key` | another user's key, another root |
+//! | `received` | keys of raw streams |
 //!
 //! Source of the facts: OpenZFS 2.4 `dsl_crypt.c`, `libzfs_crypto.c`.
 
 mod asked;
 mod change_key;
+mod received;
 
 use std::sync::Arc;
 
@@ -45,9 +48,11 @@ use ondisk::features::Feature;
 use ondisk::zap::ZapValue;
 use ondisk::{Guid, ObjectId, ObjsetId};
 
-pub(super) use asked::{Encryption, check_nothing_asked, check_pool, check_set, check_value, plan};
+pub(super) use asked::{Encryption, check_nothing_asked, check_pool, check_set, check_value, plan, typed};
 pub use change_key::{KeyChange, change_key};
 pub(super) use change_key::{check_promote, promoted};
+pub(super) use received::{adopt, check_received, take_over};
+pub use received::{become_root, inherit_unasked};
 
 use super::{FoundHead, contents, features, objects, origin_snapshot, policy};
 use crate::Bookmark;
@@ -277,6 +282,14 @@ pub(super) async fn share_with_clone(
 /// A new dataset can be read with the key of another one, where that is loaded.
 pub(super) fn share(s: &SyncTask, from: ObjectId, to: ObjectId) {
     s.pool().keystore().share(ObjsetId(from.get()), ObjsetId(to.get()));
+}
+
+/// A dataset that was received raw can be read with the key of its origin, where that is loaded. A key of its
+/// own stays.
+pub(super) fn share_loaded(s: &SyncTask, origin: ObjectId, head: ObjectId) {
+    if s.pool().keystore().is_loaded(ObjsetId(origin.get())) {
+        share(s, origin, head);
+    }
 }
 
 /// A dataset is there no more, or is new. Its number may become that of one with another key, or with none,

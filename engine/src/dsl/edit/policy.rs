@@ -18,7 +18,7 @@ use super::{features, objects, properties, space};
 use crate::cache::Primary;
 use crate::dmu::Policy;
 use crate::dsl::{Settings, SyncTask};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::properties::Prop;
 use crate::zil::SyncMode;
 use crate::zio::Dedup;
@@ -101,16 +101,6 @@ pub(super) async fn refresh(s: &SyncTask, datasets: &[ObjsetId]) -> Result<()> {
 /// Whether a directory's datasets are encrypted.
 pub(super) async fn is_encrypted(s: &SyncTask, dir: ObjectId) -> Result<bool> {
     Ok(objects::field(s, dir, CRYPTO_KEY_OBJ).await?.is_some_and(|key| key != 0))
-}
-
-/// Refuses a stream into, or below, an encrypted dataset.
-pub(super) async fn refuse_encrypted(s: &SyncTask, dir: ObjectId) -> Result<()> {
-    match is_encrypted(s, dir).await? {
-        true => Err(Error::Unsupported(
-            "streams cannot be received into encrypted datasets by this version".to_owned(),
-        )),
-        false => Ok(()),
-    }
 }
 
 /// The policy of the head of a directory.

@@ -11,6 +11,8 @@
 //! - A block that came compressed, with a stream, is stored as it came, whatever compression is asked for:
 //!   the bytes were found to decompress to the block when they came (OpenZFS: `ZIO_FLAG_RAW_COMPRESS`).
 //! - A block of an encrypted object set is sealed after it is compressed ([`super::seal`]).
+//! - A block that came sealed, with a raw stream, is stored as it came: size, compression, salt, IV and MAC
+//!   are those of its sender, whatever is asked for (OpenZFS: `ZIO_FLAG_RAW`).
 //! - A block that compresses to at most 112 bytes is embedded in its pointer where the caller allows it:
 //!   level 0, no dnodes, no object sets.
 //! - A block that replaces one of the same group, with a checksum in its pointer, keeps the place whenever it
@@ -35,7 +37,7 @@ use ondisk::{ByteOrder, Level, Lsize, Psize, Txg};
 
 use super::WriteRequest;
 use super::seal::Sealed;
-use crate::cache::{Block, fitted, is_kept_compressed};
+use crate::cache::{Block, SealedForm, fitted, is_kept_compressed};
 use crate::error::{Error, Result};
 use crate::inject::{Flip, Injections};
 use crate::vdev::{Class, Kind, VdevTree};
@@ -146,6 +148,9 @@ pub(super) fn encode(
     if lsize == 0 || lsize > MAX_BLOCK_SIZE || !lsize.is_multiple_of(512) {
         return Err(Error::Invalid(format!("{}: a block of {lsize} bytes cannot be written", request.at)));
     }
+    if let Some(form) = request.data.sealed_form() {
+        return encode_sealed(request, form, salt);
+    }
     if (request.compress != CompressType::Off || request.dedup.is_some()) && is_all_zero(data) {
         return Ok(Encoded::Hole);
     }
@@ -184,15 +189,44 @@ pub(super) fn encode(
             (bytes, Some(crypt))
         }
     };
-    let mut digest = checksum::compute(request.checksum, &bytes, ByteOrder::Little, salt)
-        .map_err(|error| Error::Invalid(format!("{}: {error}", request.at)))?;
-    if let Some(crypt) = crypt.filter(|_| request.dmu_type != DmuType::OBJSET) {
-        let [a, b] = beside_mac(request.checksum, digest);
-        let [c, d] = crypt.mac_words(ByteOrder::Little);
-        digest = [a, b, c, d];
-    }
+    let digest = digest_of(request, &bytes, crypt.as_ref(), salt)?;
     let psize = Psize(bytes.len() as u64);
     Ok(Encoded::Stored(Stored { psize, compress: ty, digest, bytes, crypt, plain }))
+}
+
+/// The checksum over the physical size. Half of it gives way to the MAC, where the pointer has one.
+fn digest_of(
+    request: &WriteRequest,
+    bytes: &[u8],
+    crypt: Option<&CryptParts>,
+    salt: Option<&[u8; 32]>,
+) -> Result<Digest> {
+    let digest = checksum::compute(request.checksum, bytes, ByteOrder::Little, salt)
+        .map_err(|error| Error::Invalid(format!("{}: {error}", request.at)))?;
+    Ok(match crypt.filter(|_| request.dmu_type != DmuType::OBJSET) {
+        Some(crypt) => {
+            let [a, b] = beside_mac(request.checksum, digest);
+            let [c, d] = crypt.mac_words(ByteOrder::Little);
+            [a, b, c, d]
+        }
+        None => digest,
+    })
+}
+
+/// A block that is stored as it came.
+fn encode_sealed(request: &WriteRequest, form: &SealedForm, salt: Option<&[u8; 32]>) -> Result<Encoded> {
+    let psize = form.stored.len() as u64;
+    if request.seal.as_ref().is_none_or(|seal| seal.key().is_some()) {
+        let why = "a block that came encrypted is written where blocks are encrypted anew";
+        return Err(Error::Invalid(format!("{}: {why}", request.at)));
+    }
+    if psize == 0 || !psize.is_multiple_of(512) || psize > request.data.len() as u64 {
+        return Err(Error::Invalid(format!("{}: {psize} encrypted bytes cannot be written", request.at)));
+    }
+    let (crypt, bytes) = (Some(form.crypt), request.data.to_shared());
+    let digest = digest_of(request, &bytes, crypt.as_ref(), salt)?;
+    let (psize, compress) = (Psize(psize), form.compress);
+    Ok(Encoded::Stored(Stored { psize, compress, digest, bytes, crypt, plain: None }))
 }
 
 /// The blocks as handlers want them before their checksums are made ([`crate::inject`]).

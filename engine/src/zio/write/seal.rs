@@ -7,6 +7,7 @@
 //! | block | what happens to it | what the pointer gets |
 //! |---|---|---|
 //! | level 0 of a private type | encrypted, in its physical size | salt and IV in place of the third address, MAC in half of the checksum |
+//! | came with a raw stream | nothing: it is stored as it came ([`super::encode`]) | salt, IV and MAC of the sender |
 //! | dnodes | private bonus areas are encrypted, the rest is authenticated | the same |
 //! | level 0 of other types | nothing | a MAC |
 //! | above level 0 | nothing | a hash of the MACs in its pointers |
@@ -43,8 +44,12 @@
 //! - A block is encrypted once for each time that it is written. What is written again after an error of a
 //!   device are the same bytes. Log blocks get their IV when they are allocated, and are written once; a
 //!   block that was allocated for a log before a crash is not written to again (`zil::claim`).
-//! - Blocks that were received raw have the IVs of their sender. A random IV meets one of these, or one of
-//!   its own, with a probability of `uses^2 / 2^97` under each salt: with so many uses, about one in 10^12.
+//! - Blocks that come with a raw stream have the salts and IVs of their sender, who used each for that block
+//!   alone: nothing is encrypted when they are stored, so no pair is used once more. What is written to the
+//!   dataset here afterwards, under the same key, has a salt of this import, and the sender goes on with salts
+//!   of its own; that two of these salts of 64 bits are equal is as improbable as that of two imports.
+//! - A random IV meets another one under its salt with a probability of `uses^2 / 2^97`: with so many uses,
+//!   about one in 10^12.
 //!
 //! Source of the facts: OpenZFS 2.3 `zio.c` (`zio_encrypt`), `zio_crypt.c`, `dsl_crypt.c`.
 

@@ -8,6 +8,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | `encryption` | keys of what is new, encryption roots of what was sent raw |
 //! | `input` | the bytes, and receives that end with their pool |
 //! | `target` | names of what is received |
 //! | `replication` | names that changed on the sender, and what it no longer has |
@@ -15,6 +16,7 @@
 //!
 //! Source of the facts: OpenZFS 2.3 `libzfs_sendrecv.c`, `zfs_ioctl.c` (`zfs_ioc_recv_impl`).
 
+mod encryption;
 pub(in crate::daemon) mod input;
 mod replication;
 mod stream;
@@ -176,7 +178,8 @@ impl Receive<'_> {
             self.put_back_aside().await;
         }
         received?;
-        self.conclude().await
+        self.conclude().await?;
+        self.restore_roots().await
     }
 
     /// Receives the streams of a package, up to its end.

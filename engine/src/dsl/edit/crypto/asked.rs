@@ -160,6 +160,20 @@ pub(in crate::dsl::edit) async fn plan(
     }
 }
 
+/// The properties of encryption among those that were typed.
+pub(in crate::dsl::edit) fn typed(properties: &[(String, String)]) -> Result<Vec<Assignment>> {
+    let of_encryption = [Prop::Encryption, Prop::Keyformat, Prop::Keylocation, Prop::Pbkdf2Iters];
+    let mut plan: Vec<Assignment> = Vec::new();
+    for (name, text) in properties {
+        let Some(prop) = Prop::from_name(name).filter(|prop| of_encryption.contains(prop)) else { continue };
+        let value = crate::properties::typed::parse(prop, text)?;
+        check_value(prop, &value)?;
+        plan.retain(|other| other.name != prop.desc().name);
+        plan.push(Assignment::of(prop, value));
+    }
+    Ok(plan)
+}
+
 /// Refuses properties of encryption where they follow from the origin.
 pub(in crate::dsl::edit) fn check_nothing_asked(properties: &[(String, String)]) -> Result<()> {
     let of_encryption = [Prop::Encryption, Prop::Keyformat, Prop::Keylocation, Prop::Pbkdf2Iters];

@@ -134,7 +134,7 @@ pub async fn change_key(
     Ok(())
 }
 
-async fn set(s: &SyncTask, head: &FoundHead, assignment: &Assignment) -> Result<()> {
+pub(super) async fn set(s: &SyncTask, head: &FoundHead, assignment: &Assignment) -> Result<()> {
     store(s, head.phys.dir, assignment).await?;
     if let Value::Text(text) = &assignment.value {
         events::note(s, "set", &head.name, head.object, &format!("{}={text}", assignment.name)).await?;
@@ -144,7 +144,7 @@ async fn set(s: &SyncTask, head: &FoundHead, assignment: &Assignment) -> Result<
 }
 
 /// A directory has no location of a key any more. Gives the one that it had.
-async fn take_location(s: &SyncTask, dir: ObjectId) -> Result<Option<String>> {
+pub(super) async fn take_location(s: &SyncTask, dir: ObjectId) -> Result<Option<String>> {
     use crate::dsl::ValueExt;
     let zap = objects::dir(s, dir).await?.props_zap;
     let had = objects::mos(s).value(zap, LOCATION).await?.and_then(|value| value.text());
@@ -155,7 +155,7 @@ async fn take_location(s: &SyncTask, dir: ObjectId) -> Result<Option<String>> {
 }
 
 /// The directories from `start` on whose own keys are wrapped with that of `root`.
-async fn users(s: &SyncTask, root: ObjectId, start: ObjectId) -> Result<Vec<ObjectId>> {
+pub(super) async fn users(s: &SyncTask, root: ObjectId, start: ObjectId) -> Result<Vec<ObjectId>> {
     let mut users = Vec::new();
     // Clones are passed through: their key is their origin's, but that of what lies below is its own.
     let mut pending = vec![(start, false)];

@@ -1,12 +1,12 @@
 //! The end of a receive: its contents and the snapshot take their place, or all of it goes.
 
-use ondisk::dsl_dataset::FLAG_INCONSISTENT;
+use ondisk::dsl_dataset::{FLAG_INCONSISTENT, field};
 use ondisk::send::Begin;
-use ondisk::{ObjectId, ObjsetId};
+use ondisk::{Guid, ObjectId, ObjsetId};
 
 use super::super::limits::{self, Counted};
 use super::super::{
-    FoundHead, FoundSnapshot, clone, create, destroy, destroy_snapshot, events, find_head, objects,
+    FoundHead, FoundSnapshot, clone, create, crypto, destroy, destroy_snapshot, events, find_head, objects,
     promote_back, properties, snapshot, space,
 };
 use super::existing::{is_modified_since, modified, snapshots_after};
@@ -103,7 +103,13 @@ pub(super) async fn finish(
             events::note(s, "destroy", &name, object, events::NOTHING).await?;
             events::destroyed(s, &name, phys.guid);
         }
+        if let Some(keys) = &begun.raw {
+            crypto::take_over(s, head.phys.dir, keys).await?;
+        }
         clone::swap(s, filled.object, head.object).await?;
+    } else if begun.raw.is_some() && !filled.phys.prev_snap.is_none() {
+        // It can be read with the key of its origin from now on.
+        crypto::share_loaded(s, filled.phys.prev_snap, head.object);
     }
     let id = snapshot::take(s, head.object, &target.snapshot).await?;
     objects::change_dataset(s, id, |phys| {
@@ -112,6 +118,12 @@ pub(super) async fn finish(
         phys.flags &= !FLAG_INCONSISTENT;
     })
     .await?;
+    if let Some(keys) = &begun.raw
+        && keys.to_ivset != Guid(0)
+    {
+        // The blocks have the IVs that they have on the sender.
+        objects::set_field(s, id, field::IVSET_GUID, &objects::one(keys.to_ivset.get())).await?;
+    }
     objects::change_dataset(s, head.object, |phys| phys.flags &= !FLAG_INCONSISTENT).await?;
     let name = format!("{}@{}", head.name, target.snapshot);
     events::note(s, "snapshot", &name, id, events::NOTHING).await?;

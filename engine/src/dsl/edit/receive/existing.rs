@@ -1,16 +1,19 @@
 //! A stream that is to be received into a dataset that exists.
 
 use ondisk::dsl_dataset::{DslDatasetPhys, FLAG_INCONSISTENT};
-use ondisk::send::{Begin, begin_flag};
+use ondisk::send::begin_flag;
 use ondisk::{Guid, ObjectId, ObjsetId};
 
+use super::super::crypto::Encryption;
 use super::super::limits::{self, Counted};
 use super::super::{
     FoundHead, FoundSnapshot, contents, create, destroy, destroy_snapshot, objects, origin_snapshot, policy,
     snapshot,
 };
 use super::resume::is_resumable;
-use super::{BegunReceive, RECEIVE_CHILD, ReceiveTarget, check_base, invalid, kind_of, make};
+use super::{
+    BegunReceive, Made, RECEIVE_CHILD, ReceiveTarget, Sent, check_base, check_ivset, invalid, kind_of, make,
+};
 use crate::dmu::Objset;
 use crate::dsl::{Spare, SyncTask};
 use crate::error::{Error, Result};
@@ -18,7 +21,7 @@ use crate::error::{Error, Result};
 /// A dataset that exists: its child is filled.
 pub(super) async fn begin_existing(
     s: &SyncTask,
-    begin: &Begin,
+    (begin, raw): Sent<'_>,
     target: &ReceiveTarget,
     head: &FoundHead,
 ) -> Result<BegunReceive> {
@@ -38,24 +41,34 @@ pub(super) async fn begin_existing(
     }
     limits::check(s, head.phys.dir, Counted::Snapshots, 1, None).await?;
     destroy::check_supported(s, head).await?;
-    policy::refuse_encrypted(s, head.phys.dir).await?;
-    let base = match begin.from_guid == Guid(0) {
-        false => Some(base_of(s, begin, target, head).await?),
+    let made = match begin.from_guid == Guid(0) {
+        false => Made::Clone(base_of(s, (begin, raw), target, head).await?, raw),
         true => {
             if !target.force {
                 return Err(Error::Exists(format!("destination '{}'", head.name)));
             }
+            if raw.is_some() || policy::is_encrypted(s, head.phys.dir).await? {
+                return invalid(
+                    "zfs receive -F cannot be used to destroy an encrypted filesystem or overwrite an \
+                     unencrypted one with an encrypted one",
+                );
+            }
             if origin_snapshot(s).await?.is_none() {
                 return Err(Error::Unsupported("pool must be upgraded to receive this stream".to_owned()));
             }
-            None
+            Made::Empty(Encryption::Off, Vec::new())
         }
     };
+    if begin.from_guid != Guid(0)
+        && let Some((name, _)) = target.encryption.first()
+    {
+        return invalid(format!("encryption property '{name}' cannot be set for incremental streams."));
+    }
     s.require_for_change(Spare::Normal, create::BLOCKS)?;
-    let made = make(s, begin, (head.phys.dir, RECEIVE_CHILD), base).await;
+    let made = make(s, begin, (head.phys.dir, RECEIVE_CHILD), made).await;
     let objset = made.inspect_err(|error| s.tx.note_half_done(error.clone()))?;
     let (name, head) = (head.name.clone(), ObjsetId(head.object.get()));
-    Ok(BegunReceive { objset, head, name, resumes: None })
+    Ok(BegunReceive { objset, head, name, resumes: None, raw: raw.cloned() })
 }
 
 /// Refuses a dataset that is being received, or was received in part.
@@ -96,7 +109,7 @@ pub(super) async fn check_overwritten(s: &SyncTask, head: &FoundHead) -> Result<
 /// The snapshot from which a stream goes on.
 pub(super) async fn base_of(
     s: &SyncTask,
-    begin: &Begin,
+    (begin, raw): Sent<'_>,
     target: &ReceiveTarget,
     head: &FoundHead,
 ) -> Result<ObjectId> {
@@ -118,14 +131,16 @@ pub(super) async fn base_of(
         }
         at = phys.prev_snap;
     };
-    check_base(s, begin, at, &base).await?;
+    check_base(s, (begin, raw), at, &base).await?;
+    check_ivset(s, raw, at).await?;
     if target.force {
         for later in snapshots_after(s, head, at).await? {
             destroy_snapshot::check(s, &later).await?;
         }
         return Ok(at);
     }
-    if is_modified_since(s, head, at, &base).await? {
+    // Snapshots in between that have the same contents have other sets of IVs.
+    if raw.is_some() && head.phys.prev_snap != at || is_modified_since(s, head, at, &base).await? {
         return Err(modified(head));
     }
     // There may be snapshots after it that have the same contents.

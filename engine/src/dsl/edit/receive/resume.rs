@@ -5,8 +5,8 @@ use ondisk::send::{Begin, feature};
 use ondisk::zap::ZapValue;
 use ondisk::{Guid, ObjectId, ObjsetId};
 
-use super::super::{FoundHead, events, find_head, objects, policy};
-use super::{BegunReceive, RECEIVE_CHILD, ReceiveTarget, ResumePoint, activate, check_base, invalid};
+use super::super::{FoundHead, crypto, events, find_head, objects};
+use super::{BegunReceive, RECEIVE_CHILD, ReceiveTarget, ResumePoint, Sent, activate, check_base, invalid};
 use crate::dsl::{Spare, SyncTask};
 use crate::error::{Error, Result};
 
@@ -45,6 +45,7 @@ pub(super) async fn note_stream(s: &SyncTask, begin: &Begin, id: ObjectId) -> Re
         (feature::LARGE_BLOCKS, field::RESUME_LARGEBLOCK),
         (feature::EMBED_DATA, field::RESUME_EMBEDOK),
         (feature::COMPRESSED, field::RESUME_COMPRESSOK),
+        (feature::RAW, field::RESUME_RAWOK),
     ] {
         if begin.features & flag != 0 {
             set(name, objects::one(1)).await?;
@@ -65,7 +66,11 @@ pub(super) async fn partial_of(s: &SyncTask, head: &FoundHead) -> Result<FoundHe
 }
 
 /// Goes on with a receive that broke off.
-pub(super) async fn resume(s: &SyncTask, begin: &Begin, target: &ReceiveTarget) -> Result<BegunReceive> {
+pub(super) async fn resume(
+    s: &SyncTask,
+    (begin, raw): Sent<'_>,
+    target: &ReceiveTarget,
+) -> Result<BegunReceive> {
     let head = find_head(s, &target.dataset).await?;
     let partial = partial_of(s, &head).await?;
     let is_new = partial.object == head.object;
@@ -84,8 +89,14 @@ pub(super) async fn resume(s: &SyncTask, begin: &Begin, target: &ReceiveTarget) 
     if number(field::RESUME_TOGUID).await? != Some(begin.to_guid.get()) || from != begin.from_guid.get() {
         return other("the stream is of another snapshot than what was received in part");
     }
-    check_base(s, begin, partial.object, &partial.phys).await?;
-    policy::refuse_encrypted(s, partial.phys.dir).await?;
+    if number(field::RESUME_RAWOK).await?.is_some() != raw.is_some() {
+        return other("of a raw stream and a plain one only one is resumed by the other");
+    }
+    check_base(s, (begin, raw), partial.object, &partial.phys).await?;
+    if raw.is_some() {
+        crypto::forget(s, partial.object);
+        s.forget_dataset(ObjsetId(partial.object.get()));
+    }
     s.require_for_change(Spare::Normal, 1)?;
     let point = ResumePoint {
         object: number(field::RESUME_OBJECT).await?.unwrap_or(0),
@@ -97,7 +108,8 @@ pub(super) async fn resume(s: &SyncTask, begin: &Begin, target: &ReceiveTarget) 
     events::note(s, "resume receive", &partial.name, partial.object, events::NOTHING).await?;
     let objset = ObjsetId(partial.object.get());
     s.set_receiving(objset, true);
-    Ok(BegunReceive { objset, head: ObjsetId(head.object.get()), name: head.name, resumes: Some(point) })
+    let (head, name, raw) = (ObjsetId(head.object.get()), head.name, raw.cloned());
+    Ok(BegunReceive { objset, head, name, resumes: Some(point), raw })
 }
 
 /// Notes how far a stream is that may be resumed.

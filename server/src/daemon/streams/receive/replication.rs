@@ -222,7 +222,7 @@ impl Receive<'_> {
     }
 
     /// The datasets at and below `top`, parents first.
-    async fn local(&self, top: &str) -> Result<Vec<Local>, ApiError> {
+    pub(super) async fn local(&self, top: &str) -> Result<Vec<Local>, ApiError> {
         let failed = |error| said(DOING, error);
         let dsl = self.pool.dsl().await.map_err(failed)?;
         if crate::daemon::datasets::entry(&dsl, top).await.map_err(failed)?.is_none() {

@@ -8,6 +8,7 @@ use engine::properties::{Environment, Prop, Style};
 use engine::receive::{RECEIVE_CHILD, ReceiveTarget, Receiver, Records};
 use ondisk::send::{Begin, PackagedDataset, PackagedProperty, begin_flag, feature};
 
+use super::encryption;
 use super::replication::nearest;
 use super::target::Destination;
 use super::{Receive, name_of};
@@ -33,6 +34,9 @@ struct Plan {
     parents: Vec<String>,
     /// What the sender said of the dataset.
     sent: Option<PackagedDataset>,
+    /// A new dataset that is no clone.
+    is_new: bool,
+    is_raw: bool,
     doing: &'static str,
 }
 
@@ -177,6 +181,17 @@ impl Receive<'_> {
             origin = Some(self.origin_of(&dsl, begin, &to, doing).await?);
         }
         let sent = self.package.as_ref().and_then(|package| package.with_snapshot(begin.to_guid));
+        let sent = sent.map(|(dataset, _)| dataset.clone());
+        let is_raw = encryption::Kind::is_raw(begin);
+        let kind = encryption::Kind {
+            to: &to,
+            is_raw,
+            is_new: wants_new && origin.is_none(),
+            is_one_of_many: self.package.as_ref().is_some_and(|package| !package.not_recursive),
+            sent: sent.as_ref(),
+        };
+        let is_new = kind.is_new;
+        let (encryption, key) = self.encryption_of(&kind, doing)?;
         let target = ReceiveTarget {
             dataset: to.dataset.clone(),
             snapshot: to.snapshot.clone(),
@@ -184,9 +199,10 @@ impl Receive<'_> {
             force: self.request.force,
             resumable: self.request.resumable,
             asker: Caller::asker(),
+            encryption,
+            key,
         };
-        let sent = sent.map(|(dataset, _)| dataset.clone());
-        Ok(Verdict::Receive(Box::new(Plan { to, target, parents, sent, doing })))
+        Ok(Verdict::Receive(Box::new(Plan { to, target, parents, sent, is_new, is_raw, doing })))
     }
 
     /// The datasets above a new one that do not exist. Only names that follow what was sent may need some.
@@ -308,8 +324,17 @@ impl Receive<'_> {
             let of = &plan.to.dataset;
             self.warn(format!("Warning: {of}: property '{name}' does not apply to datasets of this type"));
         }
-        excluded.retain(|name| edit::applies(name, is_volume));
-        typed.retain(|(name, _)| edit::applies(name, is_volume));
+        let kind = encryption::Kind {
+            to: &plan.to,
+            is_raw: plan.is_raw,
+            is_new: plan.is_new,
+            is_one_of_many: false,
+            sent: plan.sent.as_ref(),
+        };
+        // The key says the rest.
+        let is_value = |name: &str| edit::applies(name, is_volume) && !encryption::is_taken(name, &kind);
+        excluded.retain(|name| is_value(name));
+        typed.retain(|(name, _)| is_value(name));
         if !is_top {
             // Those below the first one inherit from it what it was given.
             excluded.extend(typed.iter().filter(|(name, _)| inherits(name)).map(|(name, _)| name.clone()));
@@ -317,7 +342,11 @@ impl Receive<'_> {
         }
         let received: Option<Vec<PackagedProperty>> =
             plan.sent.as_ref().and_then(|sent| sent.properties.clone()).map(|mut all| {
-                let is_kept = |name: &str| inherits(name) || !excluded.iter().any(|other| other == name);
+                // Where a key is found is set when it is known which datasets are encryption roots.
+                let is_location = |name: &str| Prop::from_stored_name(name) == Some(Prop::Keylocation);
+                let is_kept = |name: &str| {
+                    !is_location(name) && (inherits(name) || !excluded.iter().any(|other| other == name))
+                };
                 all.retain(|property| is_kept(&property.name.to_string()));
                 all
             });
@@ -386,7 +415,7 @@ impl Receive<'_> {
         self.finish_snapshot(plan, live).await
     }
 
-    async fn find_volumes(&mut self, pool: &OpenPool) {
+    pub(super) async fn find_volumes(&mut self, pool: &OpenPool) {
         if let Err(error) = pool.find_volumes().await {
             self.warn(format!("not all volumes of '{}' are served: {error}", pool.name()));
         }

@@ -27,7 +27,7 @@ const ASIDE: &str = "recv-";
 
 /// A dataset here, with its snapshots.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Local {
+pub(in crate::daemon::streams::receive) struct Local {
     pub name: String,
     pub origin: Option<Guid>,
     /// The oldest first.

@@ -1,0 +1,80 @@
+//! What a daemon needs to hand over, or to take over ([`crate::handover`]): its gates and its sockets.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::{Daemon, lock};
+use crate::gate::Gate;
+use crate::listening::Listening;
+use crate::socket::Inherited;
+
+/// A listening socket, with its service and its place.
+pub type HandedSocket = (String, String, Arc<OwnedFd>);
+
+/// The gates and sockets of a daemon.
+#[derive(Debug, Default)]
+pub(super) struct Handing {
+    /// Clients of volumes.
+    clients: Gate,
+    /// Requests to the API, and readers of metrics.
+    requests: Gate,
+    sockets: Mutex<Vec<HandedSocket>>,
+    listening: Mutex<Vec<(&'static str, Listening)>>,
+    /// Another daemon owns everything.
+    is_over: AtomicBool,
+}
+
+impl Daemon {
+    /// The same, which serves no client before it took over.
+    #[must_use]
+    pub fn taking_over(mut self) -> Self {
+        self.handing = Handing { clients: Gate::closed(), requests: Gate::closed(), ..Handing::default() };
+        self
+    }
+
+    /// What holds clients of volumes back.
+    pub fn clients_gate(&self) -> &Gate {
+        &self.handing.clients
+    }
+
+    /// What holds requests back.
+    pub fn requests_gate(&self) -> &Gate {
+        &self.handing.requests
+    }
+
+    /// It listens on this Unix socket, whose file is at `path`.
+    pub fn has_socket_at(&self, socket: &impl AsFd, path: &Path) {
+        // One that cannot be handed over is made anew.
+        if let (Ok(copy), Some(place)) = (socket.as_fd().try_clone_to_owned(), path.to_str()) {
+            lock(&self.handing.sockets).push((Inherited::UNIX.to_owned(), place.to_owned(), Arc::new(copy)));
+        }
+    }
+
+    /// It listens at these places for a service.
+    pub(crate) fn listens(&self, service: &'static str, listening: Listening) {
+        lock(&self.handing.listening).push((service, listening));
+    }
+
+    /// All sockets on which it listens.
+    pub fn handed_sockets(&self) -> Vec<HandedSocket> {
+        let mut sockets = lock(&self.handing.sockets).clone();
+        for (service, listening) in &*lock(&self.handing.listening) {
+            let more = listening.sockets().into_iter();
+            sockets.extend(more.map(|(place, socket)| ((*service).to_owned(), place, socket)));
+        }
+        sockets
+    }
+
+    /// Another daemon owns everything: this one ends without touching any of it.
+    pub(crate) fn is_succeeded(&self) {
+        self.handing.is_over.store(true, Ordering::Release);
+        self.stop.notify_one();
+    }
+
+    /// Whether another daemon owns everything.
+    pub fn was_succeeded(&self) -> bool {
+        self.handing.is_over.load(Ordering::Acquire)
+    }
+}

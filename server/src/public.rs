@@ -32,7 +32,7 @@ use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::gate::Gate;
 use crate::http;
-use crate::socket::{self, Inherited, SocketFile};
+use crate::socket::{Inherited, SocketFile};
 
 /// Name of the socket, beside the API's.
 pub const FILE_NAME: &str = "read.sock";

@@ -1,0 +1,1 @@
+//! Initiators of iSCSI.

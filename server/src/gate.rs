@@ -5,6 +5,8 @@
 //! as nothing of it is under way. Those that do not park in time are named, and the gate opens again. The check
 //! on the way of a request is one load of an atomic.
 
+mod behind;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
@@ -19,8 +21,13 @@ use futures_util::task::AtomicWaker;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
+pub(crate) use behind::{Behind, Movable};
+
 /// How long a client that has not chosen an export yet is waited for.
 const NEWCOMERS_LIMIT: Duration = Duration::from_millis(300);
+
+/// How long tasks may take to end whose clients go on elsewhere.
+const LEAVING_LIMIT: Duration = Duration::from_secs(1);
 
 /// A client at a boundary.
 #[derive(Debug)]
@@ -44,6 +51,9 @@ pub struct Told {
     /// Flags and numbers of the protocol, by name.
     #[serde(default)]
     pub facts: BTreeMap<String, u64>,
+    /// Names of the protocol, by what they are of.
+    #[serde(default)]
+    pub texts: BTreeMap<String, String>,
     /// How many bytes beside it were read from the client; the others are on the way to it.
     #[serde(default)]
     pub read_bytes: u64,
@@ -53,6 +63,11 @@ impl Told {
     /// A fact; 0 for one that is not there.
     pub fn fact(&self, name: &str) -> u64 {
         self.facts.get(name).copied().unwrap_or_default()
+    }
+
+    /// A text; nothing for one that is not there.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.texts.get(name).map(String::as_str)
     }
 
     /// A fact that is true or false.
@@ -110,6 +125,8 @@ enum Stage {
     Served,
     /// At a boundary, with what goes over, where it can.
     Parked(Option<Parked>, oneshot::Sender<()>),
+    /// Another task is to go on with it.
+    Leaving,
 }
 
 /// What comes next to a listener.
@@ -204,6 +221,11 @@ impl Gate {
         }
     }
 
+    /// All clients of this protocol that wait to be taken up.
+    pub(crate) fn take_all_handed(&self, protocol: &str) -> Vec<Parked> {
+        std::iter::from_fn(|| self.take_handed(protocol)).collect()
+    }
+
     fn take_handed(&self, protocol: &str) -> Option<Parked> {
         let mut state = self.state();
         let at = state.handed.iter().position(|parked| parked.told.protocol == protocol)?;
@@ -231,7 +253,7 @@ impl Gate {
             let is_awaited = |guest: &Entry| match guest.stage {
                 Stage::New => began.elapsed() < NEWCOMERS_LIMIT,
                 Stage::Served => true,
-                Stage::Parked(..) => false,
+                Stage::Parked(..) | Stage::Leaving => false,
             };
             let mut awaited = state.guests.values().filter(|guest| is_awaited(guest)).peekable();
             if awaited.peek().is_none() && state.visits.is_empty() {
@@ -273,16 +295,24 @@ impl Closed {
         let mut state = self.gate.state();
         let parked = state.guests.values_mut().filter_map(|guest| match &mut guest.stage {
             Stage::Parked(parked, _) => parked.take(),
-            Stage::New | Stage::Served => None,
+            Stage::New | Stage::Served | Stage::Leaving => None,
         });
         parked.collect()
     }
 
-    /// Ends the tasks that served the clients, for other tasks to go on. The gate stays closed.
+    /// Ends the tasks that served the clients, for other tasks to go on, and waits for their ends, not for
+    /// long. The gate stays closed.
     pub fn give_away(mut self) {
         self.opens = false;
-        // Without its other end, a guest leaves.
-        self.gate.state().guests.retain(|_, guest| !matches!(guest.stage, Stage::Parked(..)));
+        let mut state = self.gate.state();
+        for guest in state.guests.values_mut().filter(|guest| matches!(guest.stage, Stage::Parked(..))) {
+            // Without the other end, it leaves.
+            guest.stage = Stage::Leaving;
+        }
+        let are_leaving =
+            |state: &mut State| state.guests.values().any(|guest| matches!(guest.stage, Stage::Leaving));
+        let waited = self.gate.0.settled.wait_timeout_while(state, LEAVING_LIMIT, are_leaving);
+        drop(waited.ignore_poison());
     }
 }
 

@@ -8,12 +8,12 @@ use tokio::{
     net::{TcpStream, UnixListener, UnixStream},
 };
 
-use super::handed::{self, Movable};
+use super::handed;
 use super::handshake::{Outcome, Security};
 use super::transmission::Before;
 use super::{PROTOCOL, PROTOCOL_OVER_TCP, Tls, handshake, transmission};
 use crate::block::{Caller, Exports, Limits, Newcomer, Newcomers, Resources, Visit, accepted};
-use crate::gate::{Guest, Next};
+use crate::gate::{Guest, Movable, Next};
 use crate::listening::Listener;
 use crate::runtime::Shards;
 

@@ -39,10 +39,10 @@ use rustix::net::{AddressFamily, sockopt::socket_domain};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{
-    MAX_REQUEST_BYTES, PROTOCOL, PROTOCOL_OVER_TCP, extents, handed::Movable, handshake::Session, protocol::*,
+    MAX_REQUEST_BYTES, PROTOCOL, PROTOCOL_OVER_TCP, extents, handshake::Session, protocol::*,
 };
 use crate::block::{Export, ExportError, FailureKind, Gathered, Loan, Seat};
-use crate::gate::{Guest, Parked, Told};
+use crate::gate::{Guest, Movable, Parked, Told};
 
 /// Requests of a connection that are under way.
 const MAX_REQUESTS: usize = 256;
@@ -405,7 +405,8 @@ where
             Ok(AddressFamily::UNIX) => PROTOCOL,
             _ => PROTOCOL_OVER_TCP,
         };
-        let told = Told { protocol: protocol.to_owned(), volume, facts, read_bytes };
+        let protocol = protocol.to_owned();
+        let told = Told { protocol, volume, facts, read_bytes, ..Told::default() };
         Some(Parked { socket, told, bytes })
     }
 

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::super::login::Initiator;
 use super::super::scsi::{Reach, Surroundings};
 use super::*;
+use crate::gate::Gate;
 use crate::block::{ExportError, Extent, Limits, OWN_BYTES, Resources, Share, SharedMemory};
 
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -15,6 +15,7 @@ use rustix::net::sockopt::socket_peercred;
 
 use crate::api::{ApiError, Secret};
 use crate::daemon::{Daemon, HandedOver, LoadedKey};
+use crate::fuse::GivenMount;
 use crate::gate::Parked;
 use crate::handover::{Channel, FILE_NAME, Frame, Manager, Message, OpenedAs};
 use crate::socket::{self, Inherited};
@@ -150,6 +151,9 @@ impl Giver {
         for pool in &handed.pools {
             channel.send(&Message::Pool(pool.clone()), &[], None)?;
         }
+        for GivenMount { told, connection } in &handed.mounts {
+            channel.send(&Message::Mount(told.clone()), &[], Some(connection.as_fd()))?;
+        }
         for LoadedKey { pool, root, key } in &handed.keys {
             channel.send(&Message::Key { pool: *pool, root: root.clone() }, key.bytes(), None)?;
         }
@@ -188,6 +192,7 @@ pub struct Taken {
     clients: Vec<Parked>,
     pools: Vec<OpenedAs>,
     keys: Vec<LoadedKey>,
+    mounts: Vec<GivenMount>,
     channel: Channel,
 }
 
@@ -208,8 +213,8 @@ pub fn take(at: &Path, force: bool) -> Result<Taken, String> {
     let mut channel = Channel::new(stream);
     let version = env!("CARGO_PKG_VERSION").to_owned();
     channel.send(&Message::TakeOver { version, force }, &[], None).map_err(failed)?;
-    let (mut sockets, mut clients, mut pools, mut keys) =
-        (Inherited::default(), Vec::new(), Vec::new(), Vec::new());
+    let (mut sockets, mut clients) = (Inherited::default(), Vec::new());
+    let (mut pools, mut keys, mut mounts) = (Vec::new(), Vec::new(), Vec::new());
     let mut manager = Manager::default();
     loop {
         let Some(Frame { message, bytes, file }) = channel.receive().map_err(failed)? else {
@@ -225,12 +230,13 @@ pub fn take(at: &Path, force: bool) -> Result<Taken, String> {
             (Message::Key { pool, root }, None) => {
                 keys.push(LoadedKey { pool, root, key: Secret::from(bytes.bytes().to_vec()) });
             }
+            (Message::Mount(told), Some(connection)) => mounts.push(GivenMount { told, connection }),
             (Message::Manager(told), None) => manager = told,
             (Message::Given, None) => break,
             _ => return Err(failed(unexpected())),
         }
     }
-    Ok(Taken { sockets, manager, clients, pools, keys, channel })
+    Ok(Taken { sockets, manager, clients, pools, keys, mounts, channel })
 }
 
 impl Taken {
@@ -240,7 +246,7 @@ impl Taken {
     /// The pools that could not be opened, or the other daemon is gone. This one has no pool open, and the
     /// other one goes on.
     pub fn confirm(mut self, daemon: &Arc<Daemon>) -> Result<(), ApiError> {
-        let failed = daemon.take_up(&self.pools, &self.keys);
+        let failed = daemon.take_up(&self.pools, &self.keys, std::mem::take(&mut self.mounts));
         let why: Vec<String> = failed.into_iter().map(|error| error.message).collect();
         let confirmed = match why.is_empty() {
             true => self.channel.send(&Message::Took, &[], None).map_err(|error| error.to_string()),

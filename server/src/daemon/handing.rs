@@ -24,6 +24,18 @@ pub(super) struct Handing {
     listening: Mutex<Vec<(&'static str, Listening)>>,
     /// Another daemon owns everything.
     is_over: AtomicBool,
+    /// Pools are opened as they were, whose mounts wait for it.
+    takes_up: AtomicBool,
+}
+
+/// Pools are opened as they were, until this is dropped.
+#[derive(Debug)]
+pub(super) struct TakingUp<'a>(&'a AtomicBool);
+
+impl Drop for TakingUp<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 impl Daemon {
@@ -55,6 +67,17 @@ impl Daemon {
     /// It listens at these places for a service.
     pub(crate) fn listens(&self, service: &'static str, listening: Listening) {
         lock(&self.handing.listening).push((service, listening));
+    }
+
+    /// Opens pools as they were from now on: mounts that answer nothing are to be resumed.
+    pub(super) fn takes_up(&self) -> TakingUp<'_> {
+        self.handing.takes_up.store(true, Ordering::Release);
+        TakingUp(&self.handing.takes_up)
+    }
+
+    /// Whether mounts that answer nothing are to be resumed.
+    pub(super) fn is_taking_up(&self) -> bool {
+        self.handing.takes_up.load(Ordering::Acquire)
     }
 
     /// All sockets on which it listens.

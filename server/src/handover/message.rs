@@ -38,6 +38,8 @@ pub enum Message {
     Client(Told),
     /// A pool that was open.
     Pool(OpenedAs),
+    /// A mounted filesystem, whose connection with the kernel is beside.
+    Mount(MountTold),
     /// The key of an encryption root, which is beside.
     Key {
         /// The guid of the pool.
@@ -78,6 +80,39 @@ pub struct OpenedAs {
     pub mount_options: Vec<String>,
     /// What was mounted, the deepest first.
     pub mounts: Vec<Mounted>,
+}
+
+/// A mounted filesystem, whose session with the kernel goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MountTold {
+    /// How it is mounted.
+    pub mounted: Mounted,
+    /// Directories that were made for it, the deepest first.
+    pub made: Vec<PathBuf>,
+    /// The path without links.
+    pub at: PathBuf,
+    /// The number of its filesystem.
+    pub device: u64,
+    /// The most bytes of a request, as was agreed with the kernel.
+    pub data_bytes: u64,
+    /// POSIX ACLs were agreed on.
+    pub has_posix_acls: bool,
+    /// The only user who may look in, unless all may.
+    pub only_for: Option<u32>,
+    /// Open files: handle, file, whether it is read in secret, whether programs may have mapped it.
+    pub handles: Vec<(u64, (u64, bool, bool))>,
+    /// The number of the next handle.
+    pub next_handle: u64,
+    /// The object sets of its snapshots, in their places.
+    pub snapshots: Vec<u64>,
+}
+
+impl MountTold {
+    /// Whether it is of a dataset of this pool.
+    pub fn is_of(&self, pool: &str) -> bool {
+        self.mounted.dataset.split(['/', '@']).next() == Some(pool)
+    }
 }
 
 /// How a service manager is told how the daemon is.

@@ -3,6 +3,7 @@
 //! What is asked for here is all or nothing. Whatever refuses is found as early as can be: first without
 //! holding anything back, then with requests held back, and last with clients at a boundary.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,9 @@ use super::import::Options;
 use crate::api::{self, ApiError, Secret};
 use crate::cachefile::Cached;
 use crate::commit_on_unmount::commit;
+use crate::daemon::mounts::mount_error;
 use crate::daemon::{Daemon, OpenPool};
+use crate::fuse::{self, GivenMount};
 use crate::gate::{Closed, Parked};
 use crate::handover::OpenedAs;
 
@@ -47,6 +50,8 @@ pub struct HandedOver {
     pub keys: Vec<LoadedKey>,
     /// The clients of volumes.
     pub clients: Vec<Parked>,
+    /// Mounted filesystems, the outer ones first.
+    pub mounts: Vec<GivenMount>,
     _requests: Closed,
 }
 
@@ -120,9 +125,10 @@ impl Daemon {
         }
         let parked = clients.take();
         self.keep_events();
+        let (mounts, stay) = self.give_mounts(&pools, force);
         let order = Order { force, state: PoolState::Exported, command: None, hands_over: true };
-        let mut failed = None;
-        for group in groups {
+        let mut failed = stay.err();
+        for group in if failed.is_none() { groups } else { Vec::new() } {
             failed = self.close_side_by_side(group, &order).into_iter().find_map(Result::err);
             if failed.is_some() {
                 break;
@@ -130,7 +136,7 @@ impl Daemon {
         }
         // From here on, those who served the clients have no pools.
         clients.give_away();
-        let handed = HandedOver { pools, keys, clients: parked, _requests: requests };
+        let handed = HandedOver { pools, keys, clients: parked, mounts, _requests: requests };
         match failed {
             None => Ok(handed),
             Some(error) => {
@@ -140,10 +146,44 @@ impl Daemon {
         }
     }
 
+    /// Stops serving mounts, the inner ones first: from then on a path through them leads nowhere. Those that
+    /// cannot go over are unmounted before. Blocks the thread.
+    fn give_mounts(&self, pools: &[OpenedAs], force: bool) -> (Vec<GivenMount>, Result<(), ApiError>) {
+        let mut open: Vec<Arc<OpenPool>> = self.open_pools();
+        open.retain(|pool| pools.iter().any(|told| told.guid == pool.guid().0));
+        let unmounted = open.iter().try_for_each(|pool| {
+            let _changing = device::block_on(pool.change())?;
+            pool.unmount_those_that_stay(force)
+        });
+        if unmounted.is_err() {
+            return (Vec::new(), unmounted);
+        }
+        let places = open.iter().flat_map(|pool| {
+            pool.mount_places().into_iter().map(move |(name, at)| (Arc::clone(pool), name, at))
+        });
+        let mut places: Vec<_> = places.collect();
+        places.sort_by_key(|(_, _, at)| Reverse(at.components().count()));
+        let mut given = Vec::new();
+        for (pool, name, _) in places {
+            match pool.give_mount(&name) {
+                Some(mount) => given.push(mount),
+                None if force => {}
+                None => {
+                    given.reverse();
+                    let why = "files that were removed are still open in it, or requests do not end";
+                    let message = format!("cannot hand over '{name}': {why}; close them, or force");
+                    return (given, Err(ApiError::busy(message)));
+                }
+            }
+        }
+        given.reverse();
+        (given, Ok(()))
+    }
+
     /// Goes on with what was to be handed over. Blocks the thread.
     pub fn take_back(self: &Arc<Self>, handed: HandedOver) {
-        let HandedOver { pools, keys, clients, _requests: requests } = handed;
-        for error in self.take_up(&pools, &keys) {
+        let HandedOver { pools, keys, clients, mounts, _requests: requests } = handed;
+        for error in self.take_up(&pools, &keys, mounts) {
             tracing::error!("a pool stays closed after a hand-over that failed: {error}");
         }
         self.clients_gate().hand_in(clients);
@@ -154,16 +194,35 @@ impl Daemon {
 
     /// Opens pools as another daemon had them, as far as they are not open. What could not be opened. Blocks
     /// the thread.
-    pub fn take_up(self: &Arc<Self>, pools: &[OpenedAs], keys: &[LoadedKey]) -> Vec<ApiError> {
-        let opened = pools.iter().map(|pool| {
+    pub fn take_up(
+        self: &Arc<Self>,
+        pools: &[OpenedAs],
+        keys: &[LoadedKey],
+        mut mounts: Vec<GivenMount>,
+    ) -> Vec<ApiError> {
+        let _taking_up = self.takes_up();
+        let mut failed = Vec::new();
+        for pool in pools {
             let keys = keys.iter().filter(|key| key.pool == pool.guid);
-            device::block_on(self.open_as(pool, &keys.collect::<Vec<_>>()))
-        });
-        opened.filter_map(Result::err).collect()
+            let own: Vec<_> = mounts.extract_if(.., |mount| mount.told.is_of(&pool.name)).collect();
+            let opened = device::block_on(self.open_as(pool, &keys.collect::<Vec<_>>(), own));
+            failed.extend(opened.err());
+        }
+        failed
     }
 
-    async fn open_as(&self, pool: &OpenedAs, keys: &[&LoadedKey]) -> Result<(), ApiError> {
-        if self.open_pools().iter().any(|open| open.guid().0 == pool.guid) {
+    async fn open_as(
+        &self,
+        pool: &OpenedAs,
+        keys: &[&LoadedKey],
+        given: Vec<GivenMount>,
+    ) -> Result<(), ApiError> {
+        if let Some(open) = self.open_pools().iter().find(|open| open.guid().0 == pool.guid) {
+            let changing = open.change().await?;
+            self.resume_mounts(open, &changing, given).await;
+            let mut missing = pool.mounts.clone();
+            missing.retain(|mount| !open.is_mounted(&mount.dataset));
+            self.mount_again(open, &changing, missing).await;
             return Ok(());
         }
         let failed = |why: &str| ApiError::failed(format!("cannot open '{}' again: {why}", pool.name));
@@ -202,7 +261,10 @@ impl Daemon {
                 Err(error) => vec![format!("the key of '{root}' is not loaded any more: {error}")],
             });
         }
-        self.mount_again(&open, &changing, pool.mounts.clone()).await;
+        self.resume_mounts(&open, &changing, given).await;
+        let mut others = pool.mounts.clone();
+        others.retain(|mount| !open.is_mounted(&mount.dataset));
+        self.mount_again(&open, &changing, others).await;
         warnings.extend(self.settle_devices_of(&open).await);
         warnings.iter().for_each(|warning| tracing::warn!(pool = pool.name, "{warning}"));
         Ok(())
@@ -229,7 +291,9 @@ impl OpenPool {
                 "{doing}: a stream is being received into '{name}': wait for it, or force"
             )));
         }
-        let in_use = self.require_unused_mounts().err().or_else(|| self.devices.in_use());
+        let stay: Vec<_> = self.mounts_that_stay().into_iter().map(|(_, mount)| mount).collect();
+        let in_use = fuse::require_unused(&stay).map_err(mount_error).err();
+        let in_use = in_use.or_else(|| self.devices.in_use());
         match in_use {
             None => Ok(()),
             Some(ApiError { kind, message }) => {

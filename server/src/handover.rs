@@ -14,9 +14,9 @@
 //! | 2 | refuses what cannot be handed over, by name; nothing has happened yet | |
 //! | 3 | holds new requests back, commits what was written, within a limit | waits |
 //! | 4 | closes the gate ([`crate::gate`]): no client is accepted, no request is read; what is under way is finished and answered | waits |
-//! | 5 | closes the pools, which commits the rest and gives their devices free | waits |
-//! | 6 | gives all of it | opens the pools, loads keys, mounts |
-//! | 7 | | says that it took over; opens its own gate |
+//! | 5 | stops answering mounts, whose requests wait in the kernel; closes the pools, which commits the rest and gives their devices free | waits |
+//! | 6 | gives all of it | opens the pools, loads keys |
+//! | 7 | | says that it took over; opens its own gate, and answers mounts |
 //! | 8 | ends | serves |
 //!
 //! # Who owns the pools
@@ -41,11 +41,12 @@
 //! | NBD, Unix or TCP | a pause |
 //! | NBD with TLS | the end of the connection: the state of the session cannot be taken out of it |
 //! | one that has not chosen an export yet | it is waited for, not for long; then the end of the connection |
-//! | iSCSI | the end of the connection; initiators log in again |
+//! | iSCSI | a pause |
 //! | vhost-user | the end of the connection; virtual machines connect again, with their requests in flight |
 //! | API, one answer | an answer before the pause, or "ask again", which the commands do |
 //! | API, answers that last (streams, events) | their end |
-//! | mounted filesystems | mounted anew; those that are in use refuse the hand-over |
+//! | mounted filesystems | a pause: their sessions with the kernel go over |
+//! | those whose sessions cannot go over | mounted anew; those that are in use refuse the hand-over |
 //! | block devices of this machine | removed and made anew; those that are in use refuse the hand-over |
 //!
 //! # What is secret

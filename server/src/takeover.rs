@@ -246,7 +246,7 @@ impl Taken {
     /// The pools that could not be opened, or the other daemon is gone. This one has no pool open, and the
     /// other one goes on.
     pub fn confirm(mut self, daemon: &Arc<Daemon>) -> Result<(), ApiError> {
-        let failed = daemon.take_up(&self.pools, &self.keys, std::mem::take(&mut self.mounts));
+        let failed = daemon.take_up(&self.pools, &self.keys);
         let why: Vec<String> = failed.into_iter().map(|error| error.message).collect();
         let confirmed = match why.is_empty() {
             true => self.channel.send(&Message::Took, &[], None).map_err(|error| error.to_string()),
@@ -262,6 +262,7 @@ impl Taken {
         socket::keep_files(false);
         daemon.clients_gate().hand_in(self.clients);
         daemon.clients_gate().open();
+        daemon.serve_again(&self.pools, self.mounts);
         daemon.requests_gate().open();
         Ok(())
     }

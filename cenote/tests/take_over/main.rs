@@ -6,6 +6,6 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod daemons;
-mod initiators;
+mod mounted;
 mod refusals;
 mod under_load;

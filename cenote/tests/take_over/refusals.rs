@@ -18,7 +18,7 @@ fn with_volume() -> Place {
 }
 
 /// How a daemon ended that did not take over.
-fn refused(mut successor: Child) -> String {
+pub fn refused(mut successor: Child) -> String {
     let mut why = String::new();
     successor.stderr.take().unwrap().read_to_string(&mut why).unwrap();
     assert!(!successor.wait().unwrap().success(), "{why}");

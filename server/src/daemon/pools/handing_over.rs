@@ -73,6 +73,15 @@ impl Daemon {
         for pool in self.open_pools() {
             pool.refuse_hand_over(doing, force)?;
         }
+        if let [_, .., last] = &*self.inside_out(self.open_pools())
+            && let Some(outer) = last.first()
+        {
+            // They would have to be mounted before the other daemon owns anything.
+            return Err(ApiError::refused(format!(
+                "{doing}: files in '{}' are devices of another pool; restart the daemon instead",
+                outer.name()
+            )));
+        }
         let requests = self.requests_gate().close(REQUESTS_LIMIT);
         let requests = requests.map_err(|names| late(names, REQUESTS_LIMIT))?;
         for pool in self.open_pools() {
@@ -183,46 +192,57 @@ impl Daemon {
     /// Goes on with what was to be handed over. Blocks the thread.
     pub fn take_back(self: &Arc<Self>, handed: HandedOver) {
         let HandedOver { pools, keys, clients, mounts, _requests: requests } = handed;
-        for error in self.take_up(&pools, &keys, mounts) {
+        for error in self.take_up(&pools, &keys) {
             tracing::error!("a pool stays closed after a hand-over that failed: {error}");
         }
         self.clients_gate().hand_in(clients);
         self.clients_gate().open();
-        self.make_devices_again();
+        self.serve_again(&pools, mounts);
         drop(requests);
     }
 
     /// Opens pools as another daemon had them, as far as they are not open. What could not be opened. Blocks
     /// the thread.
-    pub fn take_up(
-        self: &Arc<Self>,
-        pools: &[OpenedAs],
-        keys: &[LoadedKey],
-        mut mounts: Vec<GivenMount>,
-    ) -> Vec<ApiError> {
+    pub fn take_up(self: &Arc<Self>, pools: &[OpenedAs], keys: &[LoadedKey]) -> Vec<ApiError> {
         let _taking_up = self.takes_up();
-        let mut failed = Vec::new();
-        for pool in pools {
+        let opened = pools.iter().map(|pool| {
             let keys = keys.iter().filter(|key| key.pool == pool.guid);
-            let own: Vec<_> = mounts.extract_if(.., |mount| mount.told.is_of(&pool.name)).collect();
-            let opened = device::block_on(self.open_as(pool, &keys.collect::<Vec<_>>(), own));
-            failed.extend(opened.err());
-        }
-        failed
+            device::block_on(self.open_as(pool, &keys.collect::<Vec<_>>()))
+        });
+        opened.filter_map(Result::err).collect()
     }
 
-    async fn open_as(
-        &self,
-        pool: &OpenedAs,
-        keys: &[&LoadedKey],
-        given: Vec<GivenMount>,
-    ) -> Result<(), ApiError> {
-        if let Some(open) = self.open_pools().iter().find(|open| open.guid().0 == pool.guid) {
-            let changing = open.change().await?;
-            self.resume_mounts(open, &changing, given).await;
-            let mut missing = pool.mounts.clone();
-            missing.retain(|mount| !open.is_mounted(&mount.dataset));
-            self.mount_again(open, &changing, missing).await;
+    /// Goes on with mounts, mounts what else was mounted, and makes block devices, for the owner of the pools.
+    /// Blocks the thread.
+    pub fn serve_again(self: &Arc<Self>, pools: &[OpenedAs], mut mounts: Vec<GivenMount>) {
+        // The outer ones first: paths of the others lead through them.
+        mounts.sort_by_key(|mount| mount.told.mounted.mountpoint.components().count());
+        for mount in mounts {
+            let open = self.open_pools().into_iter().find(|open| mount.told.is_of(open.name()));
+            match open {
+                Some(open) => device::block_on(async {
+                    match open.change().await {
+                        Ok(changing) => self.resume_mounts(&open, &changing, vec![mount]).await,
+                        Err(_) => mount.cut(),
+                    }
+                }),
+                None => mount.cut(),
+            }
+        }
+        for pool in pools {
+            let Some(open) = self.find_pool(&pool.name) else { continue };
+            device::block_on(async {
+                let Ok(changing) = open.change().await else { return };
+                let mut others = pool.mounts.clone();
+                others.retain(|mount| !open.is_mounted(&mount.dataset));
+                self.mount_again(&open, &changing, others).await;
+            });
+        }
+        self.make_devices_again();
+    }
+
+    async fn open_as(&self, pool: &OpenedAs, keys: &[&LoadedKey]) -> Result<(), ApiError> {
+        if self.open_pools().iter().any(|open| open.guid().0 == pool.guid) {
             return Ok(());
         }
         let failed = |why: &str| ApiError::failed(format!("cannot open '{}' again: {why}", pool.name));
@@ -261,11 +281,6 @@ impl Daemon {
                 Err(error) => vec![format!("the key of '{root}' is not loaded any more: {error}")],
             });
         }
-        self.resume_mounts(&open, &changing, given).await;
-        let mut others = pool.mounts.clone();
-        others.retain(|mount| !open.is_mounted(&mount.dataset));
-        self.mount_again(&open, &changing, others).await;
-        warnings.extend(self.settle_devices_of(&open).await);
         warnings.iter().for_each(|warning| tracing::warn!(pool = pool.name, "{warning}"));
         Ok(())
     }

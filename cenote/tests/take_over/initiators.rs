@@ -1,1 +1,0 @@
-//! Initiators of iSCSI.

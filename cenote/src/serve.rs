@@ -351,7 +351,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
                 Some(taken) => {
                     if let Err(error) = open_taken(&daemon, taken, importing).await {
                         let _ = fail.send(error);
-                        return std::future::pending().await;
+                        return std::future::pending::<()>().await;
                     }
                 }
             }

@@ -72,8 +72,8 @@ use crate::runtime::Shards;
 use crate::vhost_user;
 
 pub use actions::{Known, actions, known, openapi};
-use handing::Handing;
 pub use handing::HandedSocket;
+use handing::Handing;
 pub use open_pool::OpenPool;
 use pools::closing::Ending;
 pub use pools::handing_over::{HandedOver, LoadedKey};

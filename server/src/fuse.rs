@@ -93,8 +93,8 @@ mod xattrs;
 
 pub use detached_mount::{DetachedMount, clone_mount_tree, move_mount};
 pub use elsewhere::{Elsewhere, OtherMount};
-pub use given::GivenMount;
 pub use flags::{REWRITE_KEEPS_BIRTHS, ZFS_IOC_REWRITE};
+pub use given::{GivenMount, NotResumed};
 pub use holders::Holders;
 pub use mountpoint::{Table, answers, clear_stale, clear_stale_of, dead_mounts, device_at};
 pub use node::ZFS_DIR as ZFS_DIRECTORY_INODE;

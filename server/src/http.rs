@@ -275,12 +275,14 @@ async fn act(
     request: Request,
 ) -> Response {
     let form = daemon::known(&action).map(|known| known.declared.form);
+    // Nothing was begun, so that it can be asked of the next daemon.
+    if daemon.requests_gate().is_closed() {
+        return ask_again();
+    }
     if form.as_ref().is_ok_and(|form| *form == Form::StreamIn) {
         return receive_stream(daemon, caller, request.into_body()).await;
     }
     match Bytes::from_request(request, &()).await {
-        // Nothing was begun, so that it can be asked of the next daemon.
-        Ok(_) if daemon.requests_gate().is_closed() => ask_again(),
         Ok(body) => answer(daemon, caller, action, body).await,
         Err(rejection) => rejection.into_response(),
     }
@@ -305,6 +307,9 @@ async fn follow(
 
 /// Does what was asked, in the form that the action declares.
 async fn answer(daemon: Arc<Daemon>, caller: Caller, action: String, body: Bytes) -> Response {
+    if daemon.requests_gate().is_closed() {
+        return ask_again();
+    }
     let form = daemon::known(&action).map(|known| known.declared.form);
     let answered = match form {
         // It waits for no device itself. A client that goes away drops this, and with it the load.

@@ -216,7 +216,8 @@ impl<X: Exports> Portal<X> {
     /// Serves a session that another task, or another daemon, served before.
     async fn take_up(&self, parked: Parked, guest: Guest) -> io::Result<()> {
         let Parked { socket, told, bytes } = parked;
-        let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("it was handed over {what}"));
+        let wrong =
+            |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("it was handed over {what}"));
         let stream = std::net::TcpStream::from(socket);
         stream.set_nonblocking(true)?;
         let stream = TcpStream::from_std(stream)?;

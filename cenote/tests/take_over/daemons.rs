@@ -147,7 +147,8 @@ pub fn longest(place: &Place, name: &str, mut fio: Child) -> u64 {
     let status = fio.wait().unwrap();
     let report = std::fs::read_to_string(place.path().join(format!("{name}.json"))).unwrap();
     assert!(status.success(), "{report}");
-    let report: serde_json::Value = serde_json::from_str(report.get(report.find('{').unwrap()..).unwrap()).unwrap();
+    let report: serde_json::Value =
+        serde_json::from_str(report.get(report.find('{').unwrap()..).unwrap()).unwrap();
     let job = &report["jobs"][0];
     assert_eq!(job["error"], 0);
     let longest = |way: &str| job[way]["clat_ns"]["max"].as_u64().unwrap() / 1_000_000;

@@ -40,7 +40,8 @@ fn programs_in_a_mounted_filesystem_see_a_pause() {
     fs::write(inner.join("kept"), b"kept").unwrap();
     place.print(&["zfs", "snapshot", "tank/inner@then"]);
     let mut options = OpenOptions::new();
-    let mut open = options.read(true).write(true).create(true).truncate(true).open(inner.join("open")).unwrap();
+    let mut open =
+        options.read(true).write(true).create(true).truncate(true).open(inner.join("open")).unwrap();
     open.write_all(b"before ").unwrap();
     let in_snapshot = File::open(inner.join(".zfs/snapshot/then/kept")).unwrap();
     let device = fs::metadata(&inner).unwrap().dev();

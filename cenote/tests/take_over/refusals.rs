@@ -103,9 +103,7 @@ fn of_two_that_take_over_one_is_refused() {
     let why = refused(place.successor());
     assert!(why.contains("another process is taking over already"), "{why}");
     drop(first);
-    until("the pool does not come back", || {
-        place.print(&["zpool", "list", "-H", "-o", "name"]) == "tank\n"
-    });
+    until("the pool does not come back", || place.print(&["zpool", "list", "-H", "-o", "name"]) == "tank\n");
     place.replace();
 }
 
@@ -114,7 +112,8 @@ fn a_suspended_pool_is_named_and_nothing_happens() {
     let mut place = with_volume();
     let limit = |bytes: &str, place: &Place| {
         let id = place.daemon.id().to_string();
-        let set = Command::new("prlimit").args(["--pid", &id, &format!("--fsize={bytes}:unlimited")]).status();
+        let set =
+            Command::new("prlimit").args(["--pid", &id, &format!("--fsize={bytes}:unlimited")]).status();
         assert!(set.unwrap().success());
     };
     place.print(&["zpool", "set", "failmode=continue", "tank"]);

@@ -17,13 +17,15 @@ fn clients_of_nbd_see_a_pause_and_no_error() {
     let disk = place.disk("disk", 512);
     place.print(&["zpool", "create", "-m", "none", "tank", &disk]);
     let encrypted = ["-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=prompt"];
-    let key = place.run_with(&[&["zfs", "create", "-V", "64M"], &encrypted[..], &["tank/secret"]].concat(), &[7; 32]);
+    let key = place
+        .run_with(&[&["zfs", "create", "-V", "64M"], &encrypted[..], &["tank/secret"]].concat(), &[7; 32]);
     assert!(key.status.success(), "{key:?}");
     place.print(&["zfs", "create", "-V", "64M", "tank/plain"]);
     let over_unix = fio(&place, "unix", &place.uri("tank/secret"), 30);
     let over_tcp = fio(&place, "tcp", &format!("nbd://{address}/tank/plain"), 30);
     crate::daemons::until("fio does not write", || {
-        let written = place.print(&["zfs", "get", "-Hpo", "value", "logicalused", "tank/plain", "tank/secret"]);
+        let written =
+            place.print(&["zfs", "get", "-Hpo", "value", "logicalused", "tank/plain", "tank/secret"]);
         written.lines().all(|bytes| bytes.parse::<u64>().unwrap() > 1 << 20)
     });
     place.print(&["zpool", "scrub", "tank"]);

@@ -106,12 +106,7 @@ impl Channel {
     ///
     /// # Errors
     /// The system cannot wait for requests.
-    pub fn begin(
-        device: Device,
-        mounted: Mounted,
-        most: usize,
-        life: Arc<Life>,
-    ) -> io::Result<Weak<Self>> {
+    pub fn begin(device: Device, mounted: Mounted, most: usize, life: Arc<Life>) -> io::Result<Weak<Self>> {
         do_not_block(&device)?;
         let readers = Arc::new(Readers::new(most));
         let is_stopped = Arc::clone(life.is_stopped());

@@ -129,7 +129,10 @@ impl LiveFile {
     }
 
     /// One that another daemon had open.
-    pub(super) fn of_another(zpl: &Arc<LiveZpl>, (object, secret, mapped): (u64, bool, bool)) -> Result<Self> {
+    pub(super) fn of_another(
+        zpl: &Arc<LiveZpl>,
+        (object, secret, mapped): (u64, bool, bool),
+    ) -> Result<Self> {
         let access = if secret { Access::Secret } else { Access::Noted };
         let opened = Self::open(zpl, ObjectId(object), access)?;
         opened.may_be_mapped.store(mapped, Ordering::Release);

@@ -10,6 +10,7 @@
 //! opening of the filesystem frees.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -41,6 +42,22 @@ pub struct GivenMount {
     pub connection: OwnedFd,
 }
 
+/// A mount that could not be resumed.
+#[derive(Debug)]
+pub struct NotResumed {
+    /// The mount.
+    pub given: GivenMount,
+    /// Why.
+    pub why: String,
+}
+
+impl NotResumed {
+    /// For this reason.
+    pub fn new(given: GivenMount, why: impl Into<String>) -> Box<Self> {
+        Box::new(Self { given, why: why.into() })
+    }
+}
+
 impl GivenMount {
     /// Takes it away, because no daemon goes on with it.
     pub fn cut(self) {
@@ -57,11 +74,7 @@ impl FuseMount {
     pub fn may_be_given(&self) -> bool {
         let is_plain = self.session().as_ref().is_some_and(|session| session.rings().is_none());
         let served = self.freezable.served();
-        is_plain
-            && !self.is_aside()
-            && self.is_alive()
-            && self.is_in_place()
-            && served.is_some()
+        is_plain && !self.is_aside() && self.is_alive() && self.is_in_place() && served.is_some()
     }
 
     /// Stops answering, for another daemon to go on. Nothing where that cannot be: this one goes on then.
@@ -116,7 +129,7 @@ impl FuseMount {
         source: Source,
         given: GivenMount,
         options: &MountOptions,
-    ) -> Result<Self, (GivenMount, String)> {
+    ) -> Result<Self, Box<NotResumed>> {
         let MountTold { mounted, at, device, .. } = &given.told;
         let dataset = source.dataset().name.clone();
         let mut options = options.clone();
@@ -126,7 +139,7 @@ impl FuseMount {
         }
         let agreed = (given.told.data_bytes, given.told.has_posix_acls);
         if agreed != (MAX_DATA_BYTES as u64, options.zpl.acl == AclType::Posix) {
-            return Err((given, "what was agreed with the kernel is not so any more".into()));
+            return Err(NotResumed::new(given, "what was agreed with the kernel is not so any more"));
         }
         let place = Mountpoint::of_another(mounted.mountpoint.clone(), at.clone(), *device);
         let opened = device::block_on(MountedDatasets::open(source, &options));
@@ -134,7 +147,7 @@ impl FuseMount {
             Ok(trees) => trees,
             Err(error) => {
                 let error = MountError::Open { dataset, error };
-                return Err((given, error.to_string()));
+                return Err(NotResumed::new(given, error.to_string()));
             }
         };
         trees.take_snapshot_places(&given.told.snapshots);
@@ -143,11 +156,11 @@ impl FuseMount {
         let freezable = Arc::new(Freezable::new(served));
         let connection = match given.connection.try_clone() {
             Ok(connection) => connection,
-            Err(error) => return Err((given, error.to_string())),
+            Err(error) => return Err(NotResumed::new(given, error.to_string())),
         };
         let session = match Session::resume(&freezable, connection, given.told.only_for) {
             Ok(session) => session,
-            Err(error) => return Err((given, error.to_string())),
+            Err(error) => return Err(NotResumed::new(given, error.to_string())),
         };
         if let Some(served) = freezable.served() {
             served.set_notifier(session.notifier());
@@ -156,7 +169,7 @@ impl FuseMount {
             dataset,
             place: Mutex::new(place),
             aside: Mutex::default(),
-            is_kept: Default::default(),
+            is_kept: AtomicBool::new(false),
             options: Mutex::new(options),
             updating: Mutex::default(),
             postponed: Mutex::default(),

@@ -250,7 +250,8 @@ impl MountedDatasets {
     /// 0 where one was destroyed.
     pub(super) fn snapshot_places(&self) -> Vec<u64> {
         let snapshots = self.lock();
-        let of = |place: &SnapshotSlot| place.name.as_ref().map_or(0, |_| place.snapshot.dataset.objset_id().0);
+        let of =
+            |place: &SnapshotSlot| place.name.as_ref().map_or(0, |_| place.snapshot.dataset.objset_id().0);
         snapshots.places.iter().map(of).collect()
     }
 

@@ -69,7 +69,7 @@ impl Notifier {
 
     fn tell(&self, what: i32, payload: &[u8]) -> io::Result<()> {
         let message = message(what, payload);
-        match rustix::io::write(&*self.0, &message) {
+        match rustix::io::write(&self.0, &message) {
             Ok(_) | Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }

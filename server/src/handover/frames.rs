@@ -75,7 +75,8 @@ impl Channel {
             Ok(fits) if length <= most => Ok(fits),
             _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "too much for a message")),
         };
-        let (text_bytes, beside) = (length(text.len(), MOST_MESSAGE_BYTES)?, length(bytes.len(), MOST_BYTES)?);
+        let (text_bytes, beside) =
+            (length(text.len(), MOST_MESSAGE_BYTES)?, length(bytes.len(), MOST_BYTES)?);
         let mut header = Vec::with_capacity(HEADER_BYTES);
         header.extend_from_slice(&MAGIC);
         for word in [FORM, text_bytes, beside, u32::from(file.is_some())] {
@@ -143,7 +144,11 @@ impl Channel {
                 env!("CARGO_PKG_VERSION")
             )));
         }
-        if text_bytes > MOST_MESSAGE_BYTES || beside > MOST_BYTES || count as usize != files.len() || count > 1 {
+        if text_bytes > MOST_MESSAGE_BYTES
+            || beside > MOST_BYTES
+            || count as usize != files.len()
+            || count > 1
+        {
             return Err(wrong("a message of a wrong form".into()));
         }
         let mut text = vec![0; text_bytes];

@@ -54,7 +54,8 @@ where
 {
     let split = usize::try_from(told.read_bytes).ok().filter(|split| *split <= read.len());
     let unsent = read.split_off(split.ok_or_else(|| wrong("more bytes were read than there are"))?);
-    let skip_bytes = u32::try_from(told.fact("skip")).map_err(|_| wrong("too many bytes are to be skipped"))?;
+    let skip_bytes =
+        u32::try_from(told.fact("skip")).map_err(|_| wrong("too many bytes are to be skipped"))?;
     let volume = &told.volume;
     let export = exports.open(volume, caller).await.map_err(|why| {
         let why = match why {

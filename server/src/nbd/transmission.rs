@@ -38,9 +38,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use rustix::net::{AddressFamily, sockopt::socket_domain};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{
-    MAX_REQUEST_BYTES, PROTOCOL, PROTOCOL_OVER_TCP, extents, handshake::Session, protocol::*,
-};
+use super::{MAX_REQUEST_BYTES, PROTOCOL, PROTOCOL_OVER_TCP, extents, handshake::Session, protocol::*};
 use crate::block::{Export, ExportError, FailureKind, Gathered, Loan, Seat};
 use crate::gate::{Guest, Movable, Parked, Told};
 

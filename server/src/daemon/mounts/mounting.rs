@@ -22,7 +22,7 @@ use crate::api::{self, ApiError, Mounted, MountsChanged};
 use crate::daemon::names::is_at_or_below;
 use crate::daemon::open_pool::Changing;
 use crate::daemon::{Daemon, OpenPool, dataset_error, lock, not_of_this_type};
-use crate::fuse::{self, FuseMount, GivenMount, LiveSource, MountOptions, Source};
+use crate::fuse::{self, FuseMount, GivenMount, LiveSource, MountOptions, NotResumed, Source};
 
 /// How a filesystem would be mounted.
 struct Plan {
@@ -426,9 +426,9 @@ impl Daemon {
         let mut anew = Vec::new();
         for given in given {
             let mounted = given.told.mounted.clone();
-            if let Err((given, why)) = self.resume_mount(pool, given).await {
-                let dataset = &mounted.dataset;
-                tracing::warn!(dataset, why, "a mounted filesystem is mounted anew");
+            if let Err(refused) = self.resume_mount(pool, given).await {
+                let NotResumed { given, why } = *refused;
+                tracing::warn!(dataset = mounted.dataset, why, "a mounted filesystem is mounted anew");
                 given.cut();
                 anew.push(mounted);
             }
@@ -437,7 +437,7 @@ impl Daemon {
         self.mount_again(pool, changing, anew).await;
     }
 
-    async fn resume_mount(&self, pool: &OpenPool, given: GivenMount) -> Result<(), (GivenMount, String)> {
+    async fn resume_mount(&self, pool: &OpenPool, given: GivenMount) -> Result<(), Box<NotResumed>> {
         let Mounted { dataset: name, mountpoint, given: words, by_system, .. } = given.told.mounted.clone();
         let made = given.told.made.clone();
         let planned = async {
@@ -453,7 +453,7 @@ impl Daemon {
         };
         let (source, options) = match planned.await {
             Ok(planned) => planned,
-            Err(error) => return Err((given, error.message)),
+            Err(error) => return Err(NotResumed::new(given, error.message)),
         };
         let fuse = FuseMount::resume(source, given, &options)?;
         fuse.take_snapshots_by(self.snapshot_taker(pool.name()));

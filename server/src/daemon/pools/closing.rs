@@ -222,7 +222,8 @@ impl Daemon {
         };
         let pools = self.inside_out(pools).into_iter().flatten();
         let state = if request.stays_open { PoolState::Active } else { PoolState::Exported };
-        let order = Order { force: request.force, state, command: request.command.clone(), hands_over: false };
+        let order =
+            Order { force: request.force, state, command: request.command.clone(), hands_over: false };
         let mut exported = Vec::new();
         for pool in pools {
             if let Err(error) = self.close(&pool, &order) {

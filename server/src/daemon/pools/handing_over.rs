@@ -137,10 +137,9 @@ impl Daemon {
         let (mounts, stay) = self.give_mounts(&pools, force);
         let order = Order { force, state: PoolState::Exported, command: None, hands_over: true };
         let mut failed = stay.err();
-        for group in if failed.is_none() { groups } else { Vec::new() } {
-            failed = self.close_side_by_side(group, &order).into_iter().find_map(Result::err);
-            if failed.is_some() {
-                break;
+        for group in groups {
+            if failed.is_none() {
+                failed = self.close_side_by_side(group, &order).into_iter().find_map(Result::err);
             }
         }
         // From here on, those who served the clients have no pools.

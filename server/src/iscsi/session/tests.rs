@@ -10,8 +10,8 @@ use tokio::time::timeout;
 use super::super::login::Initiator;
 use super::super::scsi::{Reach, Surroundings};
 use super::*;
-use crate::gate::Gate;
 use crate::block::{ExportError, Extent, Limits, OWN_BYTES, Resources, Share, SharedMemory};
+use crate::gate::Gate;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -66,7 +66,7 @@ use scsi::{Opened, Reach, Shared, Surroundings, Unit, Units};
 use session::{Directory, Place};
 
 /// The name of the protocol, among clients that are handed over.
-const PROTOCOL: &str = "iscsi";
+pub(crate) const PROTOCOL: &str = "iscsi";
 /// What reservations are called there, before the number of their volume.
 const RESERVATIONS: &str = "reservations:";
 /// An initiator that has not logged in yet, for a person.

@@ -42,9 +42,9 @@ pub use listener::{serve_tcp, serve_unix};
 pub use tls::Tls;
 
 /// The name of the protocol, among clients that are handed over.
-const PROTOCOL: &str = "nbd";
+pub(crate) const PROTOCOL: &str = "nbd";
 /// The same over TCP.
-pub const PROTOCOL_OVER_TCP: &str = "nbd-tcp";
+pub(crate) const PROTOCOL_OVER_TCP: &str = "nbd-tcp";
 
 /// The longest read or write that is served; clients are told.
 pub const MAX_REQUEST_BYTES: u32 = 32 << 20;

@@ -260,7 +260,17 @@ impl Taken {
             return Err(ApiError::failed(why));
         }
         socket::keep_files(false);
-        daemon.clients_gate().hand_in(self.clients);
+        let (clients, others): (Vec<_>, Vec<_>) =
+            self.clients.into_iter().partition(|client| daemon.serves_protocol(&client.told.protocol));
+        for Parked { told, .. } in others {
+            tracing::warn!(
+                protocol = told.protocol,
+                volume = told.volume,
+                "a client is disconnected: this \
+                daemon does not serve its protocol"
+            );
+        }
+        daemon.clients_gate().hand_in(clients);
         daemon.clients_gate().open();
         daemon.serve_again(&self.pools, self.mounts);
         daemon.requests_gate().open();

@@ -51,8 +51,10 @@ pub fn manager() -> &'static Manager {
 
 /// Has the service manager of the daemon that ran before told of this one.
 pub fn take_over(manager: Manager) {
-    // The first to ask would make it that of the environment: nothing asked yet.
-    let _ = MANAGER.set(manager);
+    if manager.socket.is_some() {
+        // The first to ask would make it that of the environment: nothing asked yet.
+        let _ = MANAGER.set(manager);
+    }
 }
 
 /// What says that another process is the daemon.

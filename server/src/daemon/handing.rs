@@ -9,6 +9,7 @@ use super::{Daemon, lock};
 use crate::gate::Gate;
 use crate::listening::Listening;
 use crate::socket::Inherited;
+use crate::{iscsi, nbd};
 
 /// A listening socket, with its service and its place.
 pub type HandedSocket = (String, String, Arc<OwnedFd>);
@@ -88,6 +89,16 @@ impl Daemon {
             sockets.extend(more.map(|(place, socket)| ((*service).to_owned(), place, socket)));
         }
         sockets
+    }
+
+    /// Whether clients of a protocol, as those that are handed over name it, are served.
+    pub(crate) fn serves_protocol(&self, protocol: &str) -> bool {
+        match protocol {
+            nbd::PROTOCOL => true,
+            nbd::PROTOCOL_OVER_TCP => self.nbd.get().is_some_and(|nbd| nbd.tcp.is_some()),
+            iscsi::PROTOCOL => self.iscsi.get().is_some(),
+            _ => false,
+        }
     }
 
     /// Another daemon owns everything: this one ends without touching any of it.

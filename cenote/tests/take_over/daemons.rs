@@ -31,9 +31,15 @@ pub struct Place {
 impl Place {
     /// Starts a daemon.
     pub fn start(arguments: &[&str]) -> Self {
+        Self::start_in(arguments, &[])
+    }
+
+    /// Starts a daemon with these variables.
+    pub fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let mut command = Self::serve(directory.path(), &arguments);
+        command.envs(environment.iter().copied());
         let daemon = command.stdout(Stdio::null()).spawn().unwrap();
         let place = Self { directory, arguments, daemon };
         until("the daemon does not listen", || UnixStream::connect(place.socket()).is_ok());

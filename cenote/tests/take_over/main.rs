@@ -8,4 +8,5 @@
 mod daemons;
 mod mounted;
 mod refusals;
+mod service;
 mod under_load;

@@ -253,7 +253,6 @@ async fn open_taken(daemon: &Arc<Daemon>, taken: Taken, importing: Importing) ->
         let _ = done.send(confirmed);
         drop(importing);
         if is_open {
-            daemon.clear_left_devices();
             // Those that the other daemon did not have open.
             daemon.import_cached();
         }
@@ -335,7 +334,11 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
                 _ = interrupt.recv() => {},
                 _ = terminate.recv() => {},
                 () = asked.stopped() => {}
-                Ok(error) = failing => *failed.lock().ignore_poison() = Some(error),
+                Ok(error) = failing => {
+                    *failed.lock().ignore_poison() = Some(error);
+                    // It never had anything.
+                    return;
+                }
             }
             if asked.was_succeeded() {
                 return;

@@ -65,6 +65,8 @@ pub fn give_on(
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
                 std::thread::sleep(Duration::from_millis(100));
+                // A daemon that could not take over has the same socket, and may have left it otherwise.
+                let _ = listener.set_nonblocking(false);
                 continue;
             };
             if giver.daemon.was_succeeded() {

@@ -200,7 +200,7 @@ impl<X: Exports> Portal<X> {
                 let Some(guid) = name.strip_prefix(RESERVATIONS) else { continue };
                 let turn = told.fact(name);
                 if last.get(guid).is_none_or(|(before, _)| *before < turn) {
-                    last.insert(guid, (turn, text));
+                    last.insert(guid, (turn, text.as_str()));
                 }
             }
         }

@@ -254,7 +254,13 @@ where
         }
         let is_parking = aside.is_some();
         let is_empty = connection.out.is_empty();
-        let next = poll_fn(|context| connection.poll(&mut reading, context));
+        let next = poll_fn(|context| match connection.poll(&mut reading, context) {
+            // Nothing else would tell that no unit has been read in part.
+            Poll::Pending if is_parking && waits.load(Ordering::Acquire) && connection.is_at_boundary() => {
+                Poll::Ready(Event::Park)
+            }
+            polled => polled,
+        });
         let event = match is_empty {
             true => tokio::select! {
                 event = next => Some(event),
@@ -290,7 +296,9 @@ where
             Some(Event::OthersEnded(tag)) => connection.others_ended(tag),
             Some(Event::Interrupted) => connection.take_interruptions(),
             Some(Event::Covered) => connection.go_on(),
-            Some(Event::Park) => aside = Some(Vec::new()),
+            Some(Event::Park) => {
+                aside.get_or_insert_default();
+            }
             Some(Event::Look) => {
                 if retries.is_due() {
                     opening = Opening::of(connection.follow(directory).await);

@@ -134,30 +134,35 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// An `fio` that writes, and verifies what it wrote, for so many seconds.
-pub fn fio(place: &Place, name: &str, uri: &str, seconds: u32) -> Child {
+/// An `fio` that writes, and verifies what it wrote, until [`longest`] ends it.
+pub fn fio(place: &Place, name: &str, uri: &str) -> Child {
     let report = File::create(place.path().join(format!("{name}.json"))).unwrap();
     Command::new("fio")
-        .args(["--ioengine=nbd", "--rw=randrw", "--bsrange=4k-64k", "--size=32m", "--iodepth=16"])
-        .args(["--verify=crc32c", "--verify_fatal=1", "--verify_backlog=64", "--rate_iops=400,400"])
-        .args(["--time_based", "--output-format=json"])
-        .args([format!("--name={name}"), format!("--uri={uri}"), format!("--runtime={seconds}")])
+        .args(["--ioengine=nbd", "--rw=randwrite", "--bs=16k", "--size=32m", "--iodepth=16"])
+        .args(["--verify=crc32c", "--verify_fatal=1", "--verify_backlog=64", "--serialize_overlap=1"])
+        .args(["--rate_iops=400,400", "--time_based", "--runtime=600", "--output-format=json"])
+        .args([format!("--name={name}"), format!("--uri={uri}")])
         .current_dir(place.path())
         .stdout(report)
         .spawn()
         .unwrap()
 }
 
-/// Waits for it. The longest time that a request took, in milliseconds.
+/// Ends it. The longest time that a request took, in milliseconds.
 pub fn longest(place: &Place, name: &str, mut fio: Child) -> u64 {
-    let status = fio.wait().unwrap();
+    assert!(fio.try_wait().unwrap().is_none(), "fio ended by itself");
+    let id = fio.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    fio.wait().unwrap();
     let report = std::fs::read_to_string(place.path().join(format!("{name}.json"))).unwrap();
-    assert!(status.success(), "{report}");
-    let report: serde_json::Value =
-        serde_json::from_str(report.get(report.find('{').unwrap()..).unwrap()).unwrap();
+    let json = report.get(report.find('{').unwrap()..).unwrap();
+    let mut values = serde_json::Deserializer::from_str(json).into_iter::<serde_json::Value>();
+    let report = values.next().unwrap().unwrap();
     let job = &report["jobs"][0];
-    assert_eq!(job["error"], 0);
+    assert_eq!(job["error"], 0, "{report}");
     let longest = |way: &str| job[way]["clat_ns"]["max"].as_u64().unwrap() / 1_000_000;
-    assert!(job["write"]["total_ios"].as_u64().unwrap() > 0);
+    assert!(
+        job["write"]["total_ios"].as_u64().unwrap() > 0 && job["read"]["total_ios"].as_u64().unwrap() > 0
+    );
     longest("read").max(longest("write"))
 }

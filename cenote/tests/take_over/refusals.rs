@@ -49,7 +49,7 @@ fn the_daemon_goes_on_when_the_other_one_dies_at_any_message() {
         return;
     }
     let mut place = with_volume();
-    let mut working = fio(&place, "fio", &place.uri("tank/vol"), 25);
+    let mut working = fio(&place, "fio", &place.uri("tank/vol"));
     until("fio does not write", || {
         let written = place.print(&["zfs", "get", "-Hpo", "value", "logicalused", "tank/vol"]);
         written.trim().parse::<u64>().unwrap() > 1 << 20
@@ -89,7 +89,6 @@ fn the_daemon_goes_on_when_the_other_one_dies_at_any_message() {
         assert_eq!(place.print(&["zpool", "list", "-H", "-o", "name,health"]), "tank\tONLINE\n");
     }
     assert_eq!(place.daemon.id(), id);
-    assert!(working.try_wait().unwrap().is_none(), "fio ended before the last one died");
     place.replace();
     let pause = longest(&place, "fio", working);
     eprintln!("{messages} daemons that died; the longest request took {pause} ms");

@@ -23,7 +23,8 @@ use futures_util::StreamExt;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame as BodyFrame, Incoming};
-use hyper::{Request, Response};
+use hyper::header::RETRY_AFTER;
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use server::api::{
@@ -38,6 +39,9 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// Actions for which a user other than root gets a daemon of the own.
 const BRINGS_POOLS: [&str; 3] = [CreatePool::NAME, ImportPool::NAME, DiscoverPools::NAME];
+
+/// How long is waited for a daemon that takes over.
+const HAND_OVER_LIMIT: Duration = Duration::from_secs(60);
 
 /// How often it is asked whether to hang up.
 const LOOK: Duration = Duration::from_millis(50);
@@ -547,9 +551,22 @@ async fn refusal(response: Response<Incoming>) -> anyhow::Error {
 
 type Connection = tokio::task::JoinHandle<hyper::Result<()>>;
 
-async fn send(stream: UnixStream, message: Message) -> Result<(Response<Incoming>, Connection)> {
-    let body = BodyExt::boxed(Full::new(message.body).map_err(|never| match never {}));
-    send_body(stream, message.action, body).await
+/// Asks again where a daemon says that another one takes over: it has done nothing then.
+async fn send(mut stream: UnixStream, message: Message) -> Result<(Response<Incoming>, Connection)> {
+    let address = stream.peer_addr().ok();
+    let path = address.as_ref().and_then(|address| address.as_pathname());
+    let began = Instant::now();
+    loop {
+        let body = BodyExt::boxed(Full::new(message.body.clone()).map_err(|never| match never {}));
+        let (response, connection) = send_body(stream, message.action, body).await?;
+        let is_handing_over = response.status() == StatusCode::SERVICE_UNAVAILABLE
+            && response.headers().contains_key(RETRY_AFTER)
+            && began.elapsed() < HAND_OVER_LIMIT;
+        let Some(path) = path.filter(|_| is_handing_over) else { return Ok((response, connection)) };
+        connection.abort();
+        tokio::time::sleep(LOOK).await;
+        stream = server::socket::connect(path).await.context("no daemon took over")?;
+    }
 }
 
 async fn send_body(

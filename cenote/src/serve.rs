@@ -4,11 +4,15 @@
 
 mod notify;
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use device::IgnorePoison;
 use device::modelled::Link;
 use device::simulated::Model;
 use futures_util::FutureExt;
@@ -20,7 +24,8 @@ use server::listening::HostPort;
 use server::metrics::{self, MetricsSocket};
 use server::public::{self, PublicSocket};
 use server::runtime::Shards;
-use server::socket::{self, SocketFile};
+use server::socket::{self, Inherited, SocketFile};
+use server::takeover::{self, Taken};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -45,31 +50,49 @@ pub struct Sockets {
     others: Endpoints,
     public: Option<PublicSocket>,
     metrics: Option<MetricsSocket>,
+    /// For a daemon that takes over.
+    hand_over: Option<(UnixListener, SocketFile)>,
 }
 
 impl Sockets {
     /// Listens on the API's socket, on the socket `nbd.sock` beside it, and on TCP addresses where asked for.
     pub async fn bind(api: &Path, tcp: &TcpArguments) -> Result<Self> {
+        Self::bind_with(api, tcp, &mut Inherited::default()).await
+    }
+
+    /// The same, with sockets that listen already where there are some.
+    pub async fn bind_with(api: &Path, tcp: &TcpArguments, inherited: &mut Inherited) -> Result<Self> {
         let nbd = api.with_file_name("nbd.sock");
         let listening = |path: &Path| format!("cannot listen on {}", path.display());
         Ok(Self {
-            api: ApiSocket::bind(api).await.with_context(|| listening(api))?,
-            nbd: socket::listen(&nbd).await.with_context(|| listening(&nbd))?,
+            api: ApiSocket::bind_with(api, inherited).await.with_context(|| listening(api))?,
+            nbd: inherited.listen(&nbd).await.with_context(|| listening(&nbd))?,
             others: Endpoints {
-                tcp: tcp.listen().await,
+                tcp: tcp.listen(inherited).await,
                 has_tls: tcp.tls_certificate.is_some(),
-                iscsi: tcp.listen_iscsi().await,
+                iscsi: tcp.listen_iscsi(inherited).await,
                 vhost_user: tcp.vhost_user_folder()?,
             },
             public: None,
             metrics: None,
+            hand_over: None,
+        })
+    }
+
+    /// Hands everything over to a daemon that asks for it, on a socket beside the API's.
+    pub async fn and_for_successors(self, api: &Path, inherited: &mut Inherited) -> Result<Self> {
+        let path = takeover::path_beside(api);
+        let socket = inherited.listen(&path).await;
+        Ok(Self {
+            hand_over: Some(socket.with_context(|| format!("cannot listen on {}", path.display()))?),
+            ..self
         })
     }
 
     /// Listens on a socket beside the API's too, on which all users may ask for what their roles allow.
-    pub async fn and_for_anyone(self, api: &Path) -> Result<Self> {
+    pub async fn and_for_anyone(self, api: &Path, inherited: &mut Inherited) -> Result<Self> {
         let path = api.with_file_name(public::FILE_NAME);
-        let socket = PublicSocket::bind(&path).await;
+        let socket = PublicSocket::bind_with(&path, inherited).await;
         Ok(Self {
             public: Some(socket.with_context(|| format!("cannot listen on {}", path.display()))?),
             ..self
@@ -77,9 +100,9 @@ impl Sockets {
     }
 
     /// Serves metrics on a TCP address too, where asked for.
-    pub async fn and_metrics(self, place: Option<HostPort>) -> Self {
+    pub async fn and_metrics(self, place: Option<HostPort>, inherited: &mut Inherited) -> Self {
         let Some(place) = place else { return self };
-        Self { metrics: Some(MetricsSocket::bind(place).await), ..self }
+        Self { metrics: Some(MetricsSocket::bind_with(place, inherited).await), ..self }
     }
 
     /// Serves volumes, and answers requests once `ready` completes, until `stop` completes.
@@ -101,6 +124,15 @@ impl Sockets {
         .shared();
         let requests = async {
             tokio::select! { () = ready => {}, () = stop.clone() => return Ok(()) }
+            let _file = match self.hand_over {
+                Some((listener, file)) => {
+                    let tell = Box::new(|process| notify::tell(&notify::owner(process)));
+                    daemon.has_socket_at(&listener, file.path());
+                    takeover::give_on(listener, daemon, notify::manager().clone(), tell)?;
+                    Some(file)
+                }
+                None => None,
+            };
             let for_owner = http::serve(self.api, Arc::clone(daemon), stop.clone());
             let for_anyone = async {
                 match self.public {
@@ -176,8 +208,65 @@ async fn import_cached(daemon: &Arc<Daemon>, importing: Importing) {
     }
 }
 
+/// Takes over in another process, and returns when that serves.
+fn take_over_in_background() -> Result<()> {
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--background");
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // A group of its own: Ctrl-C in the terminal must not reach the daemon.
+        .process_group(0)
+        .spawn()
+        .context("cannot start the daemon")?;
+    let mut said = String::new();
+    if let Some(from) = child.stdout.take() {
+        // At its end the daemon failed, which is said by its status.
+        let _ = BufReader::new(from).read_line(&mut said);
+    }
+    if said.is_empty() {
+        let status = child.wait().context("cannot wait for the daemon")?;
+        anyhow::bail!("the new daemon did not take over ({status})");
+    }
+    print!("{said}");
+    Ok(())
+}
+
+/// Opens what was taken over, on a thread of its own, and says so.
+async fn open_taken(daemon: &Arc<Daemon>, taken: Taken, importing: Importing) -> Result<()> {
+    let (done, is_done) = oneshot::channel();
+    let daemon = Arc::clone(daemon);
+    let open = move || {
+        let began = Instant::now();
+        let confirmed = taken.confirm(&daemon);
+        if confirmed.is_ok() {
+            // The terminal, or what waits for this line, may be gone.
+            let _ = writeln!(
+                std::io::stdout(),
+                "took over as process {}; pools were opened in {} ms",
+                std::process::id(),
+                began.elapsed().as_millis()
+            );
+        }
+        let is_open = confirmed.is_ok();
+        let _ = done.send(confirmed);
+        drop(importing);
+        if is_open {
+            // Those that the other daemon did not have open.
+            daemon.import_cached();
+        }
+    };
+    let thread = std::thread::Builder::new().name("import".into()).stack_size(device::STACK_BYTES);
+    thread.spawn(open).context("cannot start a thread that opens pools")?;
+    is_done.await.context("the thread that opens pools ended")?.context("cannot take over")
+}
+
 /// Serves until it has to stop.
 pub fn run(arguments: &ServeArguments) -> Result<()> {
+    if arguments.background {
+        return take_over_in_background();
+    }
     server::descriptors::raise_limit();
     let socket: PathBuf = arguments.socket.clone().unwrap_or_else(socket::default_socket);
     if let Some(directory) = &arguments.modelled {
@@ -203,7 +292,20 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     let has_groups = roles.are_given();
     let cachefile = cachefile(arguments, &socket)?;
     let audit = audit_log(arguments, cachefile.as_deref())?;
-    let daemon = Arc::new(daemon.with_roles(roles).auditing(audit).keeping(cachefile));
+    let mut daemon = daemon.with_roles(roles).auditing(audit).keeping(cachefile);
+    // As late as can be: clients wait from here on.
+    let mut taken = None;
+    if arguments.take_over {
+        daemon = daemon.taking_over();
+        let from = takeover::path_beside(&socket);
+        taken = Some(takeover::take(&from, arguments.force).map_err(anyhow::Error::msg)?);
+    }
+    let mut inherited = Inherited::default();
+    if let Some(taken) = &mut taken {
+        inherited = std::mem::take(&mut taken.sockets);
+        notify::take_over(std::mem::take(&mut taken.manager));
+    }
+    let daemon = Arc::new(daemon);
     daemon.load_tunables();
     daemon.start_sizing().context("cannot start the thread that sizes the ARC")?;
     daemon.start_agents().context("cannot start the thread that acts on events")?;
@@ -212,30 +314,62 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         tokio::spawn(notify::keep_alive());
         // Clients may come from here on.
         let importing = daemon.expect_imports();
-        let sockets = Sockets::bind(&socket, &arguments.tcp).await?;
-        let mut sockets = sockets.and_metrics(arguments.metrics.clone()).await;
+        let sockets = Sockets::bind_with(&socket, &arguments.tcp, &mut inherited).await?;
+        let sockets = sockets.and_metrics(arguments.metrics.clone(), &mut inherited).await;
+        let mut sockets = sockets.and_for_successors(&socket, &mut inherited).await?;
         // Other users' directories are closed to others, unless they were made otherwise.
         if rustix::process::geteuid().is_root() || has_groups {
-            sockets = sockets.and_for_anyone(&socket).await?;
+            sockets = sockets.and_for_anyone(&socket, &mut inherited).await?;
         }
+        // Those that are not asked for any more.
+        drop(inherited);
+        let (fail, failing) = oneshot::channel::<anyhow::Error>();
+        let failure = Arc::new(Mutex::new(None));
+        let failed = Arc::clone(&failure);
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let asked = Arc::clone(&daemon);
         let stop = async move {
-            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {}, () = asked.stopped() => {} }
+            tokio::select! {
+                _ = interrupt.recv() => {},
+                _ = terminate.recv() => {},
+                () = asked.stopped() => {}
+                Ok(error) = failing => {
+                    *failed.lock().ignore_poison() = Some(error);
+                    // It never had anything.
+                    return;
+                }
+            }
+            if asked.was_succeeded() {
+                return;
+            }
             notify::tell(notify::STOPPING);
             // As long as volumes are served.
             let detached = tokio::task::spawn_blocking(move || asked.detach_all_devices());
             let _ = tokio::time::timeout(DEVICES_GRACE, detached).await;
         };
         let ready = async {
-            import_cached(&daemon, importing).await;
+            match taken {
+                None => import_cached(&daemon, importing).await,
+                Some(taken) => {
+                    if let Err(error) = open_taken(&daemon, taken, importing).await {
+                        let _ = fail.send(error);
+                        return std::future::pending::<()>().await;
+                    }
+                }
+            }
             notify::tell(notify::READY);
         };
-        sockets.serve(&daemon, ready, stop).await
+        let served = sockets.serve(&daemon, ready, stop).await;
+        let failure = failure.lock().ignore_poison().take();
+        failure.map_or(served, Err)
     });
     // A request that hangs must not keep the process.
     runtime.shutdown_background();
+    if daemon.was_succeeded() {
+        // Pools, files and events are the other daemon's.
+        return served;
+    }
     // What is in use leaves the tree at once; what was acknowledged to clients is committed with the rest.
     let closed = daemon.close_all();
     served?;

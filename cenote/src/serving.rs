@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use server::block::{self, Limits};
-use server::daemon::Daemon;
+use server::daemon::{Daemon, ISCSI_SERVICE, TCP_SERVICE};
 use server::iscsi::Secrets;
 use server::listening::{HostPort, Listener};
 use server::nbd::{self, Tls};
+use server::socket::Inherited;
 
 /// Arguments of `cenote serve`.
 #[derive(Debug, clap::Args)]
@@ -16,6 +17,17 @@ pub struct ServeArguments {
     /// Unix socket of the API (default: by user, or $CENOTE_SOCKET)
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// Take over from the daemon that runs on this socket: its pools, keys, listening sockets and clients, which
+    /// see a pause. Where that cannot be, it says why and goes on
+    #[arg(long)]
+    pub take_over: bool,
+    /// With --take-over: return when the new daemon serves, for service managers
+    #[arg(long, requires = "take_over")]
+    pub background: bool,
+    /// With --take-over: also what is in use and cannot be handed over, as mounted filesystems with open files,
+    /// whose users get errors
+    #[arg(long, requires = "take_over")]
+    pub force: bool,
     /// File with the pools that are imported at the start: those that were open when the daemon ended ('none'
     /// for no file; default: $CENOTE_CACHEFILE, else /var/lib/cenote/zpool.cache for root and
     /// $XDG_STATE_HOME/cenote/zpool.cache for others, but no file for a daemon on another socket than the
@@ -143,7 +155,7 @@ pub fn nbd_limits() -> String {
 
 impl TcpArguments {
     /// Listens for NBD, where that is asked for, once what TLS needs is there.
-    pub async fn listen(&self) -> Option<Listener<Option<Tls>>> {
+    pub async fn listen(&self, inherited: &mut Inherited) -> Option<Listener<Option<Tls>>> {
         if self.nbd_tcp.is_empty() {
             return None;
         }
@@ -154,7 +166,7 @@ impl TcpArguments {
             let loaded = Tls::load(certificate, key, authorities.as_deref());
             loaded.map(Some).map_err(|error| format!("cannot serve with TLS: {error}"))
         };
-        Some(Listener::bind("NBD over TCP", self.nbd_tcp.clone(), load).await)
+        Some(Listener::bind_with(TCP_SERVICE, self.nbd_tcp.clone(), load, inherited).await)
     }
 
     /// The folder of sockets for virtual machines, as an absolute path.
@@ -165,7 +177,7 @@ impl TcpArguments {
     }
 
     /// Listens for iSCSI, where that is asked for, once the secrets are there.
-    pub async fn listen_iscsi(&self) -> Option<Listener<Option<Secrets>>> {
+    pub async fn listen_iscsi(&self, inherited: &mut Inherited) -> Option<Listener<Option<Secrets>>> {
         if self.iscsi.is_empty() {
             return None;
         }
@@ -177,6 +189,6 @@ impl TcpArguments {
             let text = std::fs::read_to_string(file).map_err(|error| named(&error))?;
             Secrets::parse(&text).map(Some).map_err(|error| named(&error))
         };
-        Some(Listener::bind("iSCSI", self.iscsi.clone(), load).await)
+        Some(Listener::bind_with(ISCSI_SERVICE, self.iscsi.clone(), load, inherited).await)
     }
 }

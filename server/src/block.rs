@@ -126,6 +126,11 @@ pub trait Export: Send + Sync + 'static {
         0
     }
 
+    /// What it is called now; nothing for one that has no name.
+    fn name(&self) -> Option<String> {
+        None
+    }
+
     /// Where requests of its client are listed that are not done yet; nothing where that is not done.
     fn under_way(&self) -> Option<&Arc<UnderWay>> {
         None

@@ -20,6 +20,7 @@
 //! | module, the lowest first | what it owns |
 //! |---|---|
 //! | `names`, `host` | the rules for names; this host as pools know it |
+//! | `handing` | gates and sockets, for a daemon that hands over or takes over |
 //! | `refusals` | refusals that many requests have in common |
 //! | `sync_tasks` | calling the engine for changes, and what OpenZFS calls these in the history |
 //! | `mounts` | mounted filesystems: where, in which order, with which options |
@@ -38,6 +39,7 @@
 mod actions;
 mod admission;
 mod datasets;
+mod handing;
 mod host;
 mod mounts;
 mod names;
@@ -70,8 +72,11 @@ use crate::runtime::Shards;
 use crate::vhost_user;
 
 pub use actions::{Known, actions, known, openapi};
+pub use handing::HandedSocket;
+use handing::Handing;
 pub use open_pool::OpenPool;
 use pools::closing::Ending;
+pub use pools::handing_over::{HandedOver, LoadedKey};
 pub use pools::import_cached::Importing;
 pub use pools::properties::fault_of_new as new_pool_fault;
 pub use streams::diff::{FileComparison, dispatch_comparison};
@@ -80,7 +85,7 @@ pub use streams::receive::{StreamInput, StreamSource, dispatch_receive, stream_o
 pub use streams::send::{Sending, dispatch_send};
 pub use volumes::VolumeExport;
 pub use volumes::attached::DeviceMaker;
-pub use volumes::endpoints::Endpoints;
+pub use volumes::endpoints::{Endpoints, ISCSI as ISCSI_SERVICE, TCP as TCP_SERVICE};
 pub use volumes::exports::Volumes;
 pub use volumes::list::VolumeList;
 pub(crate) use watch::feed::{Seen, told};
@@ -141,6 +146,8 @@ pub struct Daemon {
     /// The threads that serve volumes, once they do.
     shards: OnceLock<Weak<Shards>>,
     ending: Ending,
+    /// What it needs to hand over.
+    handing: Handing,
     stop: Notify,
 }
 
@@ -199,6 +206,7 @@ impl Daemon {
             hooks: Hooks::default(),
             shards: OnceLock::new(),
             ending: Ending::default(),
+            handing: Handing::default(),
             stop: Notify::new(),
         }
     }

@@ -15,6 +15,8 @@
 //! | `rename_mount` | its name in the kernel's table of mounts |
 //! | `detached_mount` | mounts below it, moved when it is mounted around them |
 //! | `freeze` | lets requests wait while the filesystem is replaced |
+//! | `given` | a session that another daemon goes on with |
+//! | `notifier` | what the kernel is told without having asked |
 //! | `rollback` | another filesystem behind a mount that stays (`zfs rollback`) |
 //! | `seek_hole` | where data and holes are, also in pages that only the kernel has |
 //! | `snapshot_dir`, `snapshot_taker` | `mkdir` in `.zfs/snapshot` |
@@ -62,6 +64,7 @@ mod files;
 mod filesystem;
 mod flags;
 mod freeze;
+mod given;
 mod groups;
 mod holders;
 mod idle;
@@ -71,6 +74,7 @@ mod mmap_times;
 mod mounted_datasets;
 mod mountpoint;
 mod node;
+mod notifier;
 mod options;
 mod readers;
 mod receive_buffer;
@@ -90,6 +94,7 @@ mod xattrs;
 pub use detached_mount::{DetachedMount, clone_mount_tree, move_mount};
 pub use elsewhere::{Elsewhere, OtherMount};
 pub use flags::{REWRITE_KEEPS_BIRTHS, ZFS_IOC_REWRITE};
+pub use given::{GivenMount, NotResumed};
 pub use holders::Holders;
 pub use mountpoint::{Table, answers, clear_stale, clear_stale_of, dead_mounts, device_at};
 pub use node::ZFS_DIR as ZFS_DIRECTORY_INODE;

@@ -28,7 +28,8 @@ use crate::api::{self, Action, ApiError, FollowChanges, Form, ReceivePart, Recei
 use crate::caller::Caller;
 use crate::daemon::{self, Daemon, FileComparison, Sending};
 use crate::feed;
-use crate::socket::{self, SocketFile};
+use crate::gate::Gate;
+use crate::socket::{self, Inherited, SocketFile};
 
 /// Parts of an answer that wait for their client.
 const PARTS_AHEAD: usize = 4;
@@ -41,7 +42,9 @@ const MAX_BODY_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct ApiSocket {
     listener: UnixListener,
-    _file: SocketFile,
+    file: SocketFile,
+    /// Holds callers back.
+    gate: Gate,
 }
 
 impl ApiSocket {
@@ -50,8 +53,16 @@ impl ApiSocket {
     /// # Errors
     /// Another daemon answers there, or the system refuses.
     pub async fn bind(path: &Path) -> std::io::Result<Self> {
-        let (listener, file) = socket::listen(path).await?;
-        Ok(Self { listener, _file: file })
+        Self::bind_with(path, &mut Inherited::default()).await
+    }
+
+    /// The same on a socket that listens already, where there is one.
+    ///
+    /// # Errors
+    /// As those of [`ApiSocket::bind`].
+    pub async fn bind_with(path: &Path, inherited: &mut Inherited) -> std::io::Result<Self> {
+        let (listener, file) = inherited.listen(path).await?;
+        Ok(Self { listener, file, gate: Gate::default() })
     }
 }
 
@@ -61,7 +72,7 @@ impl Listener for ApiSocket {
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
-            match self.listener.accept().await {
+            match self.gate.while_open(self.listener.accept()).await {
                 Ok((stream, _)) => match Caller::of(&stream) {
                     Ok(caller) if socket::is_trusted(&stream) => return (stream, caller),
                     _ => tracing::warn!("refused an API connection of another user"),
@@ -87,10 +98,12 @@ impl Connected<IncomingStream<'_, ApiSocket>> for Caller {
 
 /// Answers requests until `stop` completes.
 pub async fn serve(
-    socket: ApiSocket,
+    mut socket: ApiSocket,
     daemon: Arc<Daemon>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
+    socket.gate = daemon.requests_gate().clone();
+    daemon.has_socket_at(&socket.listener, socket.file.path());
     let ending = Arc::clone(&daemon);
     let router = router(daemon, MAX_BODY_BYTES);
     // Connections whose answers last would be waited for.
@@ -262,6 +275,10 @@ async fn act(
     request: Request,
 ) -> Response {
     let form = daemon::known(&action).map(|known| known.declared.form);
+    // Nothing was begun, so that it can be asked of the next daemon.
+    if daemon.requests_gate().is_closed() {
+        return ask_again();
+    }
     if form.as_ref().is_ok_and(|form| *form == Form::StreamIn) {
         return receive_stream(daemon, caller, request.into_body()).await;
     }
@@ -290,6 +307,9 @@ async fn follow(
 
 /// Does what was asked, in the form that the action declares.
 async fn answer(daemon: Arc<Daemon>, caller: Caller, action: String, body: Bytes) -> Response {
+    if daemon.requests_gate().is_closed() {
+        return ask_again();
+    }
     let form = daemon::known(&action).map(|known| known.declared.form);
     let answered = match form {
         // It waits for no device itself. A client that goes away drops this, and with it the load.
@@ -305,7 +325,11 @@ async fn answer(daemon: Arc<Daemon>, caller: Caller, action: String, body: Bytes
         Ok(Form::Once | Form::StreamIn) | Err(_) => {
             // Actions wait for devices through the calling thread's ring, which this runtime's threads do
             // not drive.
+            let Some(visit) = daemon.requests_gate().enter(&format!("a request ({action})")) else {
+                return ask_again();
+            };
             let act = move || {
+                let _visit = visit;
                 let answer = daemon::dispatch_for(&daemon, &caller, &action, &body);
                 // There may be a key in it.
                 if let Ok(mut body) = body.try_into_mut() {
@@ -325,6 +349,14 @@ async fn answer(daemon: Arc<Daemon>, caller: Caller, action: String, body: Bytes
 
 fn response(status: StatusCode, body: Vec<u8>) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// Said while another daemon takes over.
+fn ask_again() -> Response {
+    let error = ApiError::busy("another daemon takes over; nothing was done, ask again");
+    let body = serde_json::to_vec(&error).unwrap_or_default();
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::RETRY_AFTER, "0")];
+    (StatusCode::SERVICE_UNAVAILABLE, headers, body).into_response()
 }
 
 /// An error as it travels.

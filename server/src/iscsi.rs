@@ -44,22 +44,33 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 
 use device::IgnorePoison;
 use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 
 pub use chap::{Malformed, Secrets};
 
 use crate::block::{Caller, Changes, Export, Exports, Limits, Listed, Newcomers, Resources, Share};
+use crate::gate::{Behind, Guest, Next, Parked};
 use crate::listening::{Listener, Listening};
 use crate::runtime::Shards;
-use login::{Door, Initiator, PORTAL_GROUP, Target};
+use login::{Agreed, Door, Initiator, PORTAL_GROUP, Target};
+use pdu::Digests;
 use scsi::{Opened, Reach, Shared, Surroundings, Unit, Units};
-use session::Directory;
+use session::{Directory, Place};
+
+/// The name of the protocol, among clients that are handed over.
+pub(crate) const PROTOCOL: &str = "iscsi";
+/// What reservations are called there, before the number of their volume.
+const RESERVATIONS: &str = "reservations:";
+/// An initiator that has not logged in yet, for a person.
+const NEWCOMER: &str = "an iSCSI initiator in its login";
 
 /// The target that a volume is a unit of, shared so. None where its name would be too long.
 pub fn target(volume: &str, share: &Share) -> Option<String> {
@@ -110,6 +121,7 @@ pub async fn serve_tcp<X: Exports>(
              for them; lines 'INITIATOR NAME SECRET' bind them"
         );
     }
+    let gate = limits.gate.clone();
     let portal = Arc::new(Portal {
         exports,
         secrets,
@@ -122,8 +134,25 @@ pub async fn serve_tcp<X: Exports>(
     });
     let mut newcomers = Newcomers::default();
     loop {
-        let (stream, peer) = listener.accept().await;
-        let stream = stream.into_std();
+        let (stream, peer) = match gate.next(PROTOCOL, listener.accept()).await {
+            Next::Came(came) => came,
+            Next::Handed(first) => {
+                let mut handed = gate.take_all_handed(PROTOCOL);
+                handed.push(first);
+                portal.take_over_reservations(&handed).await;
+                for parked in handed {
+                    let (portal, guest) = (Arc::clone(&portal), gate.guest(NEWCOMER));
+                    shards.spawn(async move {
+                        let initiator = parked.told.text("initiator").unwrap_or_default().to_owned();
+                        if let Err(error) = portal.take_up(parked, guest).await {
+                            tracing::debug!(initiator, %error, "an iSCSI connection ended");
+                        }
+                    });
+                }
+                continue;
+            }
+        };
+        let (stream, guest) = (stream.into_std(), gate.guest(NEWCOMER));
         let newcomer = newcomers.admit(&portal.resources.limits).await;
         let portal = Arc::clone(&portal);
         shards.spawn(async move {
@@ -145,7 +174,8 @@ pub async fn serve_tcp<X: Exports>(
                 let tsih = door.tsih;
                 let login = login::log_in(&mut stream, &door);
                 let Some(session) = newcomer.in_time(login, &portal.resources).await? else { return Ok(()) };
-                portal.serve(stream, session, tsih, (address, peer.ip())).await
+                let socket = stream.as_fd().try_clone_to_owned().ok();
+                portal.serve(stream, session, (address, peer.ip()), Place { guest, socket, tsih }).await
             };
             if let Err(error) = served.await {
                 let error: io::Error = error;
@@ -162,13 +192,84 @@ impl<X: Exports> Portal<X> {
         if number == 0 { self.next_session.fetch_add(1, Ordering::Relaxed) } else { number }
     }
 
-    async fn serve(
+    /// Has the reservations that the sessions knew which are taken up: of each volume those that were told last.
+    async fn take_over_reservations(&self, handed: &[Parked]) {
+        let mut last: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
+        for told in handed.iter().map(|parked| &parked.told) {
+            for (name, text) in &told.texts {
+                let Some(guid) = name.strip_prefix(RESERVATIONS) else { continue };
+                let turn = told.fact(name);
+                if last.get(guid).is_none_or(|(before, _)| *before < turn) {
+                    last.insert(guid, (turn, text.as_str()));
+                }
+            }
+        }
+        for (guid, (_, text)) in last {
+            let Ok(number) = guid.parse() else { continue };
+            let shared = Arc::clone(self.shared.lock().ignore_poison().entry(number).or_default());
+            if let Err(error) = shared.take_over(text).await {
+                tracing::error!(guid, error, "reservations of a volume are not taken over");
+            }
+        }
+    }
+
+    /// Serves a session that another task, or another daemon, served before.
+    async fn take_up(&self, parked: Parked, guest: Guest) -> io::Result<()> {
+        let Parked { socket, told, bytes } = parked;
+        let wrong =
+            |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("it was handed over {what}"));
+        let stream = std::net::TcpStream::from(socket);
+        stream.set_nonblocking(true)?;
+        let stream = TcpStream::from_std(stream)?;
+        let address = stream.local_addr()?;
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        let peer = stream.peer_addr()?.ip().to_canonical();
+        let word = |name: &str| u32::try_from(told.fact(name)).map_err(|_| wrong("with a wrong number"));
+        let [_, _, isid @ ..] = told.fact("isid").to_be_bytes();
+        let name = told.text("initiator").ok_or_else(|| wrong("without a name"))?.to_owned();
+        let target = told.text("target").ok_or_else(|| wrong("without a target"))?.to_owned();
+        let shared_with = told.text("shared-with").map(str::to_owned);
+        let caller = Caller { address: Some(peer), name: shared_with.as_deref() };
+        let own = Some(told.fact("own")).filter(|own| *own != 0);
+        let target = login::open_again(&*self.exports, caller, target, own).await.map_err(|why| {
+            tracing::error!(initiator = name, target = told.volume, ?why, "an iSCSI session is not taken up");
+            wrong("for a target whose volumes cannot be opened")
+        })?;
+        let agreed = Agreed {
+            digests: Digests { header: told.is("header-digest"), data: told.is("data-digest") },
+            their_data_bytes: word("their-data")? as usize,
+            burst_bytes: word("burst")?,
+            first_burst_bytes: word("first-burst")?,
+            immediate_data: told.is("immediate-data"),
+        };
+        let tsih = u16::try_from(told.fact("tsih")).map_err(|_| wrong("with a wrong number"))?;
+        self.next_session.fetch_max(tsih.wrapping_add(1), Ordering::Relaxed);
+        let session = login::Session {
+            initiator: Initiator { name, isid },
+            shared_with,
+            target: Some(target),
+            agreed,
+            command: word("command")?,
+            window_end: word("window-end")?,
+            status: word("status")?,
+            seat: self.resources.seat().ok_or_else(|| wrong("where there are too many"))?,
+        };
+        let socket = stream.as_fd().try_clone_to_owned().ok();
+        let stream = Behind::new(bytes, stream);
+        self.serve(stream, session, (address, peer), Place { guest, socket, tsih }).await
+    }
+
+    async fn serve<S>(
         &self,
-        stream: TcpStream,
+        stream: S,
         mut session: login::Session<X::Export>,
-        tsih: u16,
         (address, peer): (SocketAddr, IpAddr),
-    ) -> io::Result<()> {
+        place: Place,
+    ) -> io::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let tsih = place.tsih;
         let initiator = session.initiator.clone();
         let name = &initiator.name;
         let shared_with = session.shared_with.take();
@@ -178,7 +279,7 @@ impl<X: Exports> Portal<X> {
         let Some(target) = session.target.take() else {
             // A session that only looks for targets is never replaced.
             let (_sender, replaced) = oneshot::channel();
-            return session::serve(stream, session, None, &directory, replaced).await;
+            return session::serve(stream, session, None, &directory, replaced, &place).await;
         };
         let units = self.units(target, &initiator, &wake).await?;
         let target = units.target().to_owned();
@@ -191,7 +292,7 @@ impl<X: Exports> Portal<X> {
             let _ = old.replaced.send(());
         }
         self.reach.add(name, units.iter().map(|(_, unit)| unit));
-        let served = session::serve(stream, session, Some(units), &directory, replaced).await;
+        let served = session::serve(stream, session, Some(units), &directory, replaced, &place).await;
         let mut sessions = self.sessions.lock().ignore_poison();
         if sessions.get(&key).is_some_and(|present| present.number == tsih) {
             sessions.remove(&key);

@@ -17,6 +17,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -29,6 +30,7 @@ use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::block::accepted;
+use crate::socket::Inherited;
 
 /// The time after which an address is tried again; then twice as long, and so on.
 pub const FIRST_RETRY: Duration = Duration::from_millis(500);
@@ -95,12 +97,19 @@ pub struct Listening(Arc<Mutex<State>>);
 struct State {
     addresses: Vec<SocketAddr>,
     waiting: Vec<String>,
+    /// Copies of the sockets, with their places.
+    sockets: Vec<(String, Arc<OwnedFd>)>,
 }
 
 impl Listening {
     /// The addresses, in the order in which they were asked for.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.0.lock().ignore_poison().addresses.clone()
+    }
+
+    /// The sockets, with the places where they were asked for.
+    pub fn sockets(&self) -> Vec<(String, Arc<OwnedFd>)> {
+        self.0.lock().ignore_poison().sockets.clone()
     }
 
     /// What is waited for, for a person.
@@ -164,7 +173,21 @@ impl<T: Clone + Send> Listener<T> {
         places: Vec<HostPort>,
         load: impl Fn() -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
-        let spot = |place| Spot { place, sockets: Vec::new(), fault: None };
+        Self::bind_with(service, places, load, &mut Inherited::default()).await
+    }
+
+    /// The same, with sockets that listen already where there are some.
+    pub async fn bind_with(
+        service: &'static str,
+        places: Vec<HostPort>,
+        load: impl Fn() -> Result<T, String> + Send + Sync + 'static,
+        inherited: &mut Inherited,
+    ) -> Self {
+        let spot = |place: HostPort| {
+            let there = inherited.take(service, &place.to_string()).into_iter();
+            let sockets = there.filter_map(|socket| listening_already(socket).ok()).collect();
+            Spot { place, sockets, fault: None }
+        };
         let mut listener = Self {
             service,
             load: Arc::new(load),
@@ -373,8 +396,20 @@ impl<T: Clone + Send> Listener<T> {
                 faults.map(|(spot, fault)| format!("{}: {fault}", spot.place)).collect()
             }
         };
-        *self.listening.0.lock().ignore_poison() = State { addresses, waiting };
+        let sockets = self.spots.iter().flat_map(|spot| {
+            let copies = spot.sockets.iter().filter_map(|socket| socket.as_fd().try_clone_to_owned().ok());
+            copies.map(|copy| (spot.place.to_string(), Arc::new(copy)))
+        });
+        let sockets = sockets.collect();
+        *self.listening.0.lock().ignore_poison() = State { addresses, waiting, sockets };
     }
+}
+
+/// A socket of another daemon.
+fn listening_already(socket: OwnedFd) -> io::Result<TcpListener> {
+    let listener = std::net::TcpListener::from(socket);
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
 }
 
 /// What came at all sockets: of each one connection at most, so that none has to wait for another.

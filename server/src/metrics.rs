@@ -31,8 +31,12 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::bounded::Bounded;
 use crate::daemon::Daemon;
+use crate::gate::Gate;
 use crate::listening::{self, HostPort};
+use crate::socket::Inherited;
 
+/// The service, for messages.
+const SERVICE: &str = "the listener for metrics";
 /// Most connections.
 const MAX_CONNECTIONS: usize = 16;
 /// How long a connection lasts.
@@ -46,14 +50,21 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 #[derive(Debug)]
 pub struct MetricsSocket {
     listener: listening::Listener,
+    /// Holds readers back.
+    gate: Gate,
     places: Arc<Semaphore>,
 }
 
 impl MetricsSocket {
     /// Listens on an address, as soon as it is there.
     pub async fn bind(place: HostPort) -> Self {
-        let listener = listening::Listener::bind("the listener for metrics", vec![place], || Ok(())).await;
-        Self { listener, places: Arc::new(Semaphore::new(MAX_CONNECTIONS)) }
+        Self::bind_with(place, &mut Inherited::default()).await
+    }
+
+    /// The same on a socket that listens already, where there is one.
+    pub async fn bind_with(place: HostPort, inherited: &mut Inherited) -> Self {
+        let listener = listening::Listener::bind_with(SERVICE, vec![place], || Ok(()), inherited).await;
+        Self { listener, gate: Gate::default(), places: Arc::new(Semaphore::new(MAX_CONNECTIONS)) }
     }
 
     /// Where it listens; nowhere yet where the address is not there.
@@ -69,7 +80,7 @@ impl Listener for MetricsSocket {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         // A connection that finds no place waits in the system's queue.
         let place = Arc::clone(&self.places).acquire_owned().await.ok();
-        let (stream, address) = self.listener.accept().await;
+        let (stream, address) = self.gate.while_open(self.listener.accept()).await;
         (Bounded::new(stream, DEADLINE, place), address)
     }
 
@@ -90,10 +101,12 @@ struct Served {
 /// # Errors
 /// When the listener itself fails.
 pub async fn serve(
-    socket: MetricsSocket,
+    mut socket: MetricsSocket,
     daemon: Arc<Daemon>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
+    socket.gate = daemon.requests_gate().clone();
+    daemon.listens(SERVICE, socket.listener.listening());
     let served = Served { daemon, turn: Arc::default() };
     let router = axum::Router::new().route("/metrics", get(metrics)).with_state(served);
     axum::serve(socket, router).with_graceful_shutdown(stop).await

@@ -14,6 +14,7 @@
 //! | `transmission` | requests and replies |
 //! | `extents` | block status |
 //! | `listener` | sockets, and which shard gets a connection |
+//! | `handed` | clients that another task or another daemon served before |
 //! | `client` | the client's side of a handshake, for the kernel |
 //! | `tls` | certificates, and the beginning of TLS |
 //!
@@ -27,6 +28,7 @@
 
 mod client;
 mod extents;
+mod handed;
 mod handshake;
 mod listener;
 mod protocol;
@@ -38,6 +40,11 @@ use crate::block;
 pub use client::{Chosen, choose};
 pub use listener::{serve_tcp, serve_unix};
 pub use tls::Tls;
+
+/// The name of the protocol, among clients that are handed over.
+pub(crate) const PROTOCOL: &str = "nbd";
+/// The same over TCP.
+pub(crate) const PROTOCOL_OVER_TCP: &str = "nbd-tcp";
 
 /// The longest read or write that is served; clients are told.
 pub const MAX_REQUEST_BYTES: u32 = 32 << 20;

@@ -30,8 +30,9 @@ use crate::api::ApiError;
 use crate::bounded::Bounded;
 use crate::caller::Caller;
 use crate::daemon::Daemon;
+use crate::gate::Gate;
 use crate::http;
-use crate::socket::{self, SocketFile};
+use crate::socket::{Inherited, SocketFile};
 
 /// Name of the socket, beside the API's.
 pub const FILE_NAME: &str = "read.sock";
@@ -56,7 +57,9 @@ pub fn of_the_machine() -> PathBuf {
 #[derive(Debug)]
 pub struct PublicSocket {
     listener: UnixListener,
-    _file: SocketFile,
+    file: SocketFile,
+    /// Holds callers back.
+    gate: Gate,
     users: Arc<Users>,
     /// Places of connections that are told why they are refused.
     refusals: Arc<Semaphore>,
@@ -68,9 +71,17 @@ impl PublicSocket {
     /// # Errors
     /// As those of [`socket::listen`].
     pub async fn bind(path: &Path) -> io::Result<Self> {
-        let (listener, file) = socket::listen_to_anyone(path).await?;
+        Self::bind_with(path, &mut Inherited::default()).await
+    }
+
+    /// The same on a socket that listens already, where there is one.
+    ///
+    /// # Errors
+    /// As those of [`PublicSocket::bind`].
+    pub async fn bind_with(path: &Path, inherited: &mut Inherited) -> io::Result<Self> {
+        let (listener, file) = inherited.listen_to_anyone(path).await?;
         let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
-        Ok(Self { listener, _file: file, users: Arc::default(), refusals })
+        Ok(Self { listener, file, gate: Gate::default(), users: Arc::default(), refusals })
     }
 }
 
@@ -127,7 +138,7 @@ impl Listener for PublicSocket {
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
-            match self.listener.accept().await {
+            match self.gate.while_open(self.listener.accept()).await {
                 Ok((stream, _)) => {
                     let Ok(caller) = Caller::of(&stream) else { continue };
                     let error = match self.users.admit(caller.uid) {
@@ -189,10 +200,12 @@ async fn refuse(mut stream: UnixStream, error: &ApiError) -> io::Result<()> {
 /// # Errors
 /// When the listener itself fails.
 pub async fn serve(
-    socket: PublicSocket,
+    mut socket: PublicSocket,
     daemon: Arc<Daemon>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
+    socket.gate = daemon.requests_gate().clone();
+    daemon.has_socket_at(&socket.listener, socket.file.path());
     let ending = Arc::clone(&daemon);
     // Clients of the feed would be waited for.
     let stop = async move {

@@ -8,8 +8,10 @@
 //! name in the temporary directory for users without `$XDG_RUNTIME_DIR`.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::net::{UnixListener, UnixStream};
 
@@ -29,6 +31,15 @@ pub fn default_socket() -> PathBuf {
     }
 }
 
+/// Whether the files of sockets stay, because another process listens on them now.
+static FILES_STAY: AtomicBool = AtomicBool::new(false);
+
+/// Whether the files of all sockets of this process stay in place from now on, because another process has
+/// them.
+pub fn keep_files(are_anothers: bool) {
+    FILES_STAY.store(are_anothers, Ordering::Release);
+}
+
 /// Removes a socket's file when dropped.
 #[derive(Debug)]
 pub struct SocketFile(PathBuf);
@@ -42,7 +53,67 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        if !FILES_STAY.load(Ordering::Acquire) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+}
+
+/// Sockets that listen already, and were another daemon's.
+#[derive(Debug, Default)]
+pub struct Inherited(Vec<(String, String, OwnedFd)>);
+
+impl Inherited {
+    /// The service of Unix sockets, whose places are their paths.
+    pub const UNIX: &str = "unix";
+
+    /// One more, of a service at a place.
+    pub fn add(&mut self, service: String, place: String, socket: OwnedFd) {
+        self.0.push((service, place, socket));
+    }
+
+    /// Those of a service at a place.
+    pub fn take(&mut self, service: &str, place: &str) -> Vec<OwnedFd> {
+        let (taken, rest) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|(of, at, _)| of.as_str() == service && at.as_str() == place);
+        self.0 = rest;
+        let taken: Vec<(String, String, OwnedFd)> = taken;
+        taken.into_iter().map(|(_, _, socket)| socket).collect()
+    }
+
+    /// The one that listens on this path.
+    ///
+    /// # Errors
+    /// It is no socket that can be used.
+    fn at(&mut self, path: &Path) -> io::Result<Option<(UnixListener, SocketFile)>> {
+        let place = path.to_str().unwrap_or_default();
+        let Some(socket) = self.take(Self::UNIX, place).into_iter().next() else { return Ok(None) };
+        let listener = std::os::unix::net::UnixListener::from(socket);
+        listener.set_nonblocking(true)?;
+        Ok(Some((UnixListener::from_std(listener)?, SocketFile(path.to_owned()))))
+    }
+
+    /// Listens on `path` as [`listen`] does, on the socket that is there already where there is one.
+    ///
+    /// # Errors
+    /// As those of [`listen`].
+    pub async fn listen(&mut self, path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+        match self.at(path)? {
+            Some(there) => Ok(there),
+            None => listen(path).await,
+        }
+    }
+
+    /// The same as [`listen_to_anyone`] does.
+    ///
+    /// # Errors
+    /// As those of [`listen_to_anyone`].
+    pub async fn listen_to_anyone(&mut self, path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+        match self.at(path)? {
+            Some(there) => Ok(there),
+            None => listen_to_anyone(path).await,
+        }
     }
 }
 

@@ -126,8 +126,10 @@ const SERVER: &[&str] = &[
     "users",
     "socket",
     "cachefile",
+    "gate",
     "block",
     "api",
+    "handover",
     "caller",
     "bounded",
     "audit",
@@ -143,6 +145,7 @@ const SERVER: &[&str] = &[
     "http",
     "public",
     "metrics",
+    "takeover",
 ];
 
 /// The same of the command line.

@@ -6,7 +6,10 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::OnceLock;
 use std::time::Duration;
+
+use server::handover::Manager;
 
 /// It can be asked.
 pub const READY: &str = "READY=1";
@@ -19,28 +22,50 @@ const WATCHDOG: &str = "WATCHDOG=1";
 /// Says again and again that the daemon lives, twice as often as the service manager wants to hear it. Where
 /// it does not want to, this returns at once. A runtime whose threads hang says nothing.
 pub async fn keep_alive() {
-    let Some(patience) = patience(std::env::var("WATCHDOG_USEC").ok(), std::env::var("WATCHDOG_PID").ok())
-    else {
-        return;
-    };
+    let Some(micros) = manager().watchdog_micros else { return };
+    let patience = Duration::from_micros(micros);
     loop {
         tell(WATCHDOG);
         tokio::time::sleep(patience / 2).await;
     }
 }
 
-/// How long the service manager waits for a sign of life of this process.
-fn patience(micros: Option<String>, pid: Option<String>) -> Option<Duration> {
+/// How long the service manager waits for a sign of life of this process, in microseconds.
+fn patience(micros: Option<String>, pid: Option<String>) -> Option<u64> {
     if pid.is_some_and(|pid| pid != std::process::id().to_string()) {
         return None;
     }
-    micros?.parse().ok().filter(|micros| *micros > 0).map(Duration::from_micros)
+    micros?.parse().ok().filter(|micros| *micros > 0)
+}
+
+/// The service manager.
+static MANAGER: OnceLock<Manager> = OnceLock::new();
+
+/// The service manager: as the environment says, unless that of another daemon was taken over.
+pub fn manager() -> &'static Manager {
+    MANAGER.get_or_init(|| Manager {
+        socket: std::env::var("NOTIFY_SOCKET").ok(),
+        watchdog_micros: patience(std::env::var("WATCHDOG_USEC").ok(), std::env::var("WATCHDOG_PID").ok()),
+    })
+}
+
+/// Has the service manager of the daemon that ran before told of this one.
+pub fn take_over(manager: Manager) {
+    if manager.socket.is_some() {
+        // The first to ask would make it that of the environment: nothing asked yet.
+        let _ = MANAGER.set(manager);
+    }
+}
+
+/// What says that another process is the daemon.
+pub fn owner(process: u32) -> String {
+    format!("MAINPID={process}")
 }
 
 /// Notifies the service manager that started the daemon, if there is one.
 pub fn tell(state: &str) {
-    if let Some(at) = std::env::var_os("NOTIFY_SOCKET")
-        && let Err(error) = tell_at(&at, state)
+    if let Some(at) = &manager().socket
+        && let Err(error) = tell_at(OsStr::new(at), state)
     {
         tracing::warn!(%error, "cannot notify the service manager: {state}");
     }
@@ -63,10 +88,10 @@ mod tests {
     #[test]
     fn a_sign_of_life_is_wanted_as_often_as_the_variable_says() {
         let text = |text: &str| Some(text.to_owned());
-        assert_eq!(patience(text("2000000"), None), Some(Duration::from_secs(2)));
+        assert_eq!(patience(text("2000000"), None), Some(2_000_000));
         assert_eq!(patience(text("2000000"), text("1")), None, "another process is meant");
         let own = Some(std::process::id().to_string());
-        assert_eq!(patience(text("500"), own), Some(Duration::from_micros(500)));
+        assert_eq!(patience(text("500"), own), Some(500));
         assert_eq!([None, text("0"), text("x")].map(|micros| patience(micros, None)), [None; 3]);
     }
 

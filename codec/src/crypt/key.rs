@@ -72,6 +72,12 @@ impl WrappingKey {
         let key = bytes.try_into().map_err(|_| Error::KeyFormat("a raw key has 32 bytes"))?;
         Ok(Self(Locked::new(Secret(key))))
     }
+
+    /// The bytes that [`WrappingKey::from_raw`] takes, for another process of the same user that goes on with
+    /// what this one has open. Whatever they are copied to has to be wiped.
+    pub fn for_another_process(&self) -> &[u8; WRAPPING_KEY_BYTES] {
+        &self.0.0
+    }
 }
 
 impl fmt::Debug for WrappingKey {

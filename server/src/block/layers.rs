@@ -157,6 +157,10 @@ impl<L: Layer, E: Export> Export for Layered<L, E> {
         self.inner.guid()
     }
 
+    fn name(&self) -> Option<String> {
+        self.inner.name()
+    }
+
     fn under_way(&self) -> Option<&Arc<UnderWay>> {
         self.layer.under_way().or_else(|| self.inner.under_way())
     }

@@ -24,6 +24,8 @@ use device::IgnorePoison;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::gate::Gate;
+
 /// Memory that each client has for itself: more than most clients ever ask for at once.
 pub const OWN_BYTES: usize = 2 << 20;
 
@@ -104,6 +106,8 @@ pub struct Limits {
     pub shared: SharedMemory,
     /// How long a client may keep some of them without moving while others wait for them.
     pub stall: Duration,
+    /// Brings clients to a boundary, to hand them over.
+    pub gate: Gate,
 }
 
 impl Default for Limits {
@@ -115,6 +119,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(30),
             shared: SharedMemory::new(MOST_SHARED_BYTES),
             stall: Duration::from_secs(10),
+            gate: Gate::default(),
         }
     }
 }

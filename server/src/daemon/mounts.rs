@@ -43,7 +43,7 @@ use engine::properties::{Environment, Mounted as MountedAs, PropertySet};
 
 use super::{Daemon, OpenPool, lock};
 use crate::api::{self, ApiError, Mounted};
-use crate::fuse::{Elsewhere, FuseMount, MountError, SnapshotsClosed, Table};
+use crate::fuse::{Elsewhere, FuseMount, GivenMount, MountError, SnapshotsClosed, Table};
 use unmounting::Emptied;
 
 /// A session whose mount is gone ends within this time after the last file was closed, unless another program
@@ -321,9 +321,41 @@ impl OpenPool {
         mounts
     }
 
+    /// Whether a filesystem is mounted.
+    pub(super) fn is_mounted(&self, name: &str) -> bool {
+        lock(&self.mounts).contains_key(name)
+    }
+
     /// Whether a filesystem is mounted and at its mountpoint.
     pub(super) fn is_in_place(&self, name: &str) -> bool {
         lock(&self.mounts).get(name).is_some_and(|mount| mount.fuse.is_alive() && mount.fuse.is_in_place())
+    }
+
+    /// The mounts that no other daemon could go on with.
+    pub(super) fn mounts_that_stay(&self) -> Vec<(String, Arc<FuseMount>)> {
+        self.forget_dead();
+        let mounts: Vec<_> =
+            lock(&self.mounts).iter().map(|(name, mount)| (name.clone(), mount.fuse())).collect();
+        mounts.into_iter().filter(|(_, mount)| !mount.may_be_given()).collect()
+    }
+
+    /// Where its filesystems are mounted, by name.
+    pub(super) fn mount_places(&self) -> Vec<(String, PathBuf)> {
+        let mounts = lock(&self.mounts);
+        mounts.iter().map(|(name, mount)| (name.clone(), mount.fuse.mountpoint())).collect()
+    }
+
+    /// Stops serving a mount, for another daemon to go on. Nothing where that cannot be.
+    pub(super) fn give_mount(&self, name: &str) -> Option<GivenMount> {
+        let (fuse, mounted) = {
+            let mounts = lock(&self.mounts);
+            let mount = mounts.get(name).filter(|mount| !mount.is_left_behind)?;
+            (mount.fuse(), mount.described())
+        };
+        let mut given = fuse.give(mounted)?;
+        // It may be forgotten already, as one that ended.
+        given.told.made = lock(&self.mounts).remove(name).map(|mount| mount.made).unwrap_or_default();
+        Some(given)
     }
 
     /// The mounts, in an order in which they can be unmounted.

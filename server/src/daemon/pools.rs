@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `import` | opening pools |
 //! | `import_cached` | the pools that come back when the daemon starts again |
+//! | `handing_over` | closing all pools for another daemon, and opening pools as another one had them |
 //! | `closing` | export, and the end of all pools, in any state |
 //! | `creating`, `disks`, `replication` | new pools and vdevs: their devices, mismatched replication |
 //! | `properties`, `compatibility` | properties of pools, and sets of features |
@@ -27,6 +28,7 @@ mod creating;
 mod dedup_tables;
 mod devices;
 mod disks;
+pub(super) mod handing_over;
 pub(super) mod import;
 pub(super) mod import_cached;
 mod inject;

@@ -6,6 +6,11 @@
 //! so that they do not contend for one, and answers where it read. Forgotten nodes come only this way, also
 //! if there are rings ([`ring`](super::ring)).
 //!
+//! # A session that goes on elsewhere
+//! The threads of a mount can be stopped without an end of the connection ([`Channel::stop`]): none reads
+//! another request, and those that were read are answered. One descriptor wakes all threads of the process that
+//! wait in the kernel ([`Waking`]).
+//!
 //! # What an idle mount costs
 //! One descriptor, and its place among those for which one thread of the process waits
 //! ([`idle`](super::idle)). A thread without a request for [`PATIENCE`] gives back the memory of its buffers,
@@ -15,14 +20,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
 use std::thread;
 use std::time::Instant;
 
 use fuser::Errno;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::buffer::Buffer;
@@ -62,7 +68,36 @@ pub struct Channel {
     device: Device,
     mounted: Mounted,
     readers: Arc<Readers>,
+    is_stopped: Arc<AtomicBool>,
     _life: Arc<Life>,
+}
+
+/// Wakes the threads of all mounts, as long as it is there, so that they see that they are to stop.
+#[derive(Debug)]
+pub struct Waking(());
+
+/// Can be read from as long as threads are to be woken.
+static WAKES: LazyLock<io::Result<OwnedFd>> = LazyLock::new(|| {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    Ok(eventfd(0, flags)?)
+});
+
+impl Waking {
+    /// Begins.
+    pub fn begin() -> Self {
+        if let Ok(wakes) = &*WAKES {
+            let _ = rustix::io::write(wakes, &1u64.to_ne_bytes());
+        }
+        Self(())
+    }
+}
+
+impl Drop for Waking {
+    fn drop(&mut self) {
+        if let Ok(wakes) = &*WAKES {
+            let _ = rustix::io::read(wakes, &mut [0; 8]);
+        }
+    }
 }
 
 impl Channel {
@@ -71,19 +106,42 @@ impl Channel {
     ///
     /// # Errors
     /// The system cannot wait for requests.
-    pub fn begin(device: Device, mounted: Mounted, most: usize, life: Arc<Life>) -> io::Result<()> {
+    pub fn begin(device: Device, mounted: Mounted, most: usize, life: Arc<Life>) -> io::Result<Weak<Self>> {
         do_not_block(&device)?;
         let readers = Arc::new(Readers::new(most));
-        Arc::new(Self { device, mounted, readers, _life: life }).park()
+        let is_stopped = Arc::clone(life.is_stopped());
+        let channel = Arc::new(Self { device, mounted, readers, is_stopped, _life: life });
+        channel.park()?;
+        Ok(Arc::downgrade(&channel))
+    }
+
+    /// Has the threads end with what they answer. The connection goes on.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::SeqCst);
+        self.readers.stop();
+        if let Ok(idle) = Idle::of_the_process() {
+            idle.unpark(&self.device);
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::SeqCst)
     }
 
     /// Has a thread begin with the next request. There is none until then.
     fn park(self: &Arc<Self>) -> io::Result<()> {
-        let channel = Arc::clone(self);
-        Idle::of_the_process()?.park(&self.device, Box::new(move || channel.begin_first()))
+        let (channel, idle) = (Arc::clone(self), Idle::of_the_process()?);
+        idle.park(&self.device, Box::new(move || channel.begin_first()))?;
+        if self.is_stopped() {
+            idle.unpark(&self.device);
+        }
+        Ok(())
     }
 
     fn begin_first(self: &Arc<Self>) -> io::Result<()> {
+        if self.is_stopped() {
+            return Ok(());
+        }
         self.readers.begin(|| self.begin_thread(true))
     }
 
@@ -127,7 +185,7 @@ impl Channel {
         }
         reader.read_from(Arc::clone(&device));
         while reader.wait_for_turn() {
-            let size = match next(&device, &mut incoming, reader)? {
+            let size = match next(&device, &mut incoming, reader, &self.is_stopped)? {
                 Next::Request(size) => size,
                 Next::Others => continue,
                 Next::Nothing => {
@@ -236,10 +294,18 @@ enum Next {
 }
 
 /// Waits for a request: looks for one for a while, then sleeps for a while, unless others read.
-fn next(device: &Device, incoming: &mut ReceiveBuffer, reader: &mut Reader) -> io::Result<Next> {
+fn next(
+    device: &Device,
+    incoming: &mut ReceiveBuffer,
+    reader: &mut Reader,
+    is_stopped: &AtomicBool,
+) -> io::Result<Next> {
     const WAITS: Timespec = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
     let mut began = None;
     loop {
+        if is_stopped.load(Ordering::SeqCst) {
+            return Ok(Next::End);
+        }
         match incoming.receive(device) {
             Ok(size) => {
                 reader.note_request(began.is_none());
@@ -259,7 +325,12 @@ fn next(device: &Device, incoming: &mut ReceiveBuffer, reader: &mut Reader) -> i
             thread::yield_now();
             continue;
         }
-        match poll(&mut [PollFd::new(&device, PollFlags::IN)], Some(&WAITS)) {
+        let asked = PollFd::new(&device, PollFlags::IN);
+        let waited = match &*WAKES {
+            Ok(wakes) => poll(&mut [asked, PollFd::new(wakes, PollFlags::IN)], Some(&WAITS)),
+            Err(_) => poll(&mut [asked], Some(&WAITS)),
+        };
+        match waited {
             Ok(0) => return Ok(Next::Nothing),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),

@@ -109,6 +109,12 @@ impl CommitThreads {
         Ok(())
     }
 
+    /// Whether nothing waits.
+    pub fn is_quiet(&self) -> bool {
+        let state = self.state();
+        state.line.is_empty() && state.threads == state.idle && self.here.load(Ordering::Acquire) == 0
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().ignore_poison()
     }

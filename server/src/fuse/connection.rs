@@ -1,6 +1,7 @@
 //! The connection of a mount with the kernel, as all threads that answer share it.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 use super::freeze::Freezable;
@@ -15,11 +16,16 @@ pub type Device = Arc<dyn AsFd + Send + Sync>;
 #[derive(Debug)]
 pub struct Life {
     freezable: Arc<Freezable>,
+    /// The kernel did not end the session: other threads go on with it, here or in another process.
+    is_stopped: Arc<AtomicBool>,
     _session: mpsc::Sender<()>,
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
+        if self.is_stopped.load(Ordering::Acquire) {
+            return;
+        }
         if let Some(served) = self.freezable.end() {
             served.release_all();
             // The system's `umount` returned already. What was written is to be on disk soon.
@@ -33,6 +39,11 @@ impl Drop for Life {
 impl Life {
     /// Of a session whose other end hears when the last thread ends.
     pub fn new(freezable: Arc<Freezable>, session: mpsc::Sender<()>) -> Self {
-        Self { freezable, _session: session }
+        Self { freezable, is_stopped: Arc::default(), _session: session }
+    }
+
+    /// Set where the threads end although the session goes on.
+    pub fn is_stopped(&self) -> &Arc<AtomicBool> {
+        &self.is_stopped
     }
 }

@@ -122,6 +122,23 @@ impl LiveFile {
         Ok(again)
     }
 
+    /// What another daemon needs to have it open: its number, and whether it is read in secret, and may be
+    /// mapped.
+    pub(super) fn told(&self) -> (u64, bool, bool) {
+        (self.object.0, self.access == Access::Secret, self.may_be_mapped.load(Ordering::Acquire))
+    }
+
+    /// One that another daemon had open.
+    pub(super) fn of_another(
+        zpl: &Arc<LiveZpl>,
+        (object, secret, mapped): (u64, bool, bool),
+    ) -> Result<Self> {
+        let access = if secret { Access::Secret } else { Access::Noted };
+        let opened = Self::open(zpl, ObjectId(object), access)?;
+        opened.may_be_mapped.store(mapped, Ordering::Release);
+        Ok(opened)
+    }
+
     /// It is open in such a way that programs may change it where they mapped it.
     pub(super) fn may_be_mapped(&self) {
         self.may_be_mapped.store(true, Ordering::Release);

@@ -99,6 +99,21 @@ impl Idle {
         Ok(())
     }
 
+    /// Waits for a mount no longer, if it did.
+    pub fn unpark(&self, device: &Device) {
+        let same = |other: &Device| std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(device));
+        let mut parked = self.parked.lock().ignore_poison();
+        let numbers: Vec<u64> =
+            parked.mounts.iter().filter(|(_, one)| same(&one.device)).map(|(number, _)| *number).collect();
+        let taken: Vec<Parked> = numbers.iter().filter_map(|number| parked.mounts.remove(number)).collect();
+        drop(parked);
+        for one in taken {
+            if let Err(error) = epoll::delete(&*self.epoll, one.device.as_fd()) {
+                tracing::debug!(%error, "a mount that is not waited for any more is");
+            }
+        }
+    }
+
     fn take(&self, number: u64) -> Option<Parked> {
         self.parked.lock().ignore_poison().mounts.remove(&number)
     }

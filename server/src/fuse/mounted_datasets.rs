@@ -246,6 +246,30 @@ impl MountedDatasets {
         *self.snapshots.get_mut().ignore_poison() = snapshots;
     }
 
+    /// The object sets of the snapshots in their places, for another daemon: the kernel knows files by them.
+    /// 0 where one was destroyed.
+    pub(super) fn snapshot_places(&self) -> Vec<u64> {
+        let snapshots = self.lock();
+        let of =
+            |place: &SnapshotSlot| place.name.as_ref().map_or(0, |_| place.snapshot.dataset.objset_id().0);
+        snapshots.places.iter().map(of).collect()
+    }
+
+    /// Has snapshots in the places where another daemon had them.
+    pub(super) fn take_snapshot_places(&mut self, places: &[u64]) {
+        let unnamed = |_: &u64| SnapshotSlot {
+            name: None,
+            is_closed: false,
+            // Replaced when they are listed; without a name it is not entered.
+            snapshot: Snapshot::of(self.source.dataset().clone()),
+        };
+        let slots: Vec<SnapshotSlot> = places.iter().take(MAX_SNAPSHOTS).map(unnamed).collect();
+        let known = places.iter().take(MAX_SNAPSHOTS).enumerate().filter(|(_, objset)| **objset != 0);
+        let by_objset = known.map(|(place, objset)| (ObjsetId(*objset), place)).collect();
+        let snapshots = Snapshots { as_of: None, places: slots, by_objset, changed: None };
+        *self.snapshots.get_mut().ignore_poison() = snapshots;
+    }
+
     /// Name of the mounted dataset.
     pub fn name(&self) -> &str {
         &self.source.dataset().name
@@ -404,6 +428,9 @@ impl MountedDatasets {
             let objset = dataset.objset_id();
             if let Some(known) = by_objset.get(&objset).and_then(|place| places.get_mut(*place)) {
                 known.name = Some(name);
+                if known.snapshot.dataset.objset_id() != objset {
+                    known.snapshot = Snapshot::of(dataset);
+                }
             } else if places.len() < MAX_SNAPSHOTS {
                 by_objset.insert(objset, places.len());
                 places.push(SnapshotSlot {

@@ -108,6 +108,11 @@ impl Mountpoint {
         Self { shown: at.clone(), at, device }
     }
 
+    /// Where another daemon mounted it.
+    pub fn of_another(shown: PathBuf, at: PathBuf, device: libc::dev_t) -> Self {
+        Self { shown, at, device }
+    }
+
     /// The path as it was asked for.
     pub fn shown(&self) -> &Path {
         &self.shown

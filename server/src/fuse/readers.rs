@@ -201,6 +201,11 @@ impl Readers {
         rests
     }
 
+    /// The threads are to end, those that rest at once.
+    pub fn stop(&self) {
+        self.end();
+    }
+
     fn end(&self) {
         self.state().over = true;
         self.called.notify_all();

@@ -28,11 +28,12 @@ use std::sync::Arc;
 use engine::Result;
 use engine::dmu::{Objset, differing_objects};
 use engine::zpl::{Stat, Znode, Zpl};
-use fuser::{INodeNo, Notifier};
+use fuser::INodeNo;
 use ondisk::ObjectId;
 use ondisk::zpl::FileType;
 
 use super::node::{Node, Tree};
+use super::notifier::Notifier;
 
 /// The differences between two states of one filesystem.
 #[derive(Debug, Default)]

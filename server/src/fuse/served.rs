@@ -22,16 +22,17 @@ use device::IgnorePoison;
 use engine::dsl::with_room;
 use engine::zpl::{AclType, LiveZpl, Znode};
 use engine::{Error, Result};
-use fuser::{Errno, FileHandle, INodeNo, Notifier};
+use fuser::{Errno, FileHandle, INodeNo};
 use ondisk::ObjectId;
 
 use super::MountOptions;
 use super::attributes::errno;
-use super::files::OpenFile;
+use super::files::{LiveFile, OpenFile};
 use super::listing::Listings;
 use super::mmap_times::MmapTimes;
 use super::mounted_datasets::MountedDatasets;
 use super::node::{Node, Tree};
+use super::notifier::Notifier;
 use super::options::Snapdir;
 use super::rollback::Difference;
 use super::snapshot_taker::SnapshotTaker;
@@ -155,6 +156,36 @@ impl Served {
         after.has_stale.store(!gone.is_empty() || !after.reborn.is_empty(), Ordering::Release);
         *after.stale() = gone;
         after
+    }
+
+    /// Whether another daemon can go on with it: nothing is open or known to the kernel that has no name, and
+    /// nothing was exchanged.
+    pub(super) fn can_go_elsewhere(&self) -> bool {
+        let has_nameless = match self.live() {
+            Some(live) => device::block_on(live.unlinked()).map_or(true, |files| !files.is_empty()),
+            None => false,
+        };
+        !has_nameless && !self.has_stale.load(Ordering::Acquire)
+    }
+
+    /// Handles of files that may change, as another daemon needs them, and the number of the next handle.
+    pub(super) fn handles(&self) -> (Vec<(u64, (u64, bool, bool))>, u64) {
+        let files = self.files();
+        let live = files.iter().filter_map(|(handle, file)| match &**file {
+            OpenFile::Live(file) => Some((*handle, file.told())),
+            _ => None,
+        });
+        (live.collect(), self.next_handle.load(Ordering::Acquire))
+    }
+
+    /// Has files open that another daemon had open. One that is gone is not there.
+    pub(super) fn take_handles(&self, handles: &[(u64, (u64, bool, bool))], next: u64) {
+        self.next_handle.fetch_max(next, Ordering::AcqRel);
+        let Some(live) = self.live() else { return };
+        for (handle, told) in handles {
+            let opened = LiveFile::of_another(live, *told).map_or(OpenFile::Stale, OpenFile::Live);
+            self.files().insert(*handle, Arc::new(opened));
+        }
     }
 
     fn stale(&self) -> MutexGuard<'_, HashSet<ObjectId>> {

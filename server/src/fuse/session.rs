@@ -1,36 +1,46 @@
 //! A session with the kernel: from the mount to the last request.
 //!
-//! [`fuser`] negotiates capabilities with the kernel and sends it notifications ([`fuser::Notifier`]).
+//! [`fuser`] negotiates capabilities with the kernel.
 //! Requests come to threads of our own, and `mountpoint` does the mounting. The session ends when the kernel
 //! ends the connection: after the last unmount, also of mounts at other places, and after the last open file
 //! is closed.
 
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, Weak, mpsc};
+use std::time::{Duration, Instant};
 
 use device::IgnorePoison;
-use fuser::{InitFlags, KernelConfig, Notifier, SessionACL};
+use fuser::{InitFlags, KernelConfig, SessionACL};
 
 use super::THREADS;
-use super::channel::Channel;
+use super::channel::{Channel, Waking};
 use super::connection::{Device, Life, MAX_DATA_BYTES};
 use super::filesystem::Mounted;
 use super::freeze::Freezable;
+use super::notifier::Notifier;
 use super::ring::{self, Missing, Prepared, Rings};
 use super::served::Served;
 
 /// A session.
-#[derive(Debug)]
 pub struct Session {
     /// Its other end goes when the last thread that answers ends.
     lives: Mutex<mpsc::Receiver<()>>,
     /// Present where requests come through them.
     rings: Option<Arc<Rings>>,
-    /// The kernel's side.
-    kernel: Arc<fuser::Session<Handshake>>,
+    /// Its connection with the kernel.
+    device: Device,
+    mounted: Mounted,
+    /// What answers from there.
+    channel: Mutex<Weak<Channel>>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("rings", &self.rings).finish_non_exhaustive()
+    }
 }
 
 impl Session {
@@ -56,7 +66,7 @@ impl Session {
         };
         let agreed = prepared.is_some().then(Arc::<AtomicBool>::default);
         let handshake = Handshake { freezable: Arc::clone(freezable), rings: agreed.clone() };
-        let kernel = Arc::new(fuser::Session::from_fd(handshake, connection, acl, fuser::Config::default())?);
+        let kernel = fuser::Session::from_fd(handshake, connection, acl, fuser::Config::default())?;
         if agreed.is_some_and(|agreed| !agreed.load(Ordering::Acquire)) {
             log_without_rings(served, &Missing::NotOffered);
             prepared = None;
@@ -66,7 +76,7 @@ impl Session {
             _ => Some(rustix::process::geteuid().as_raw()),
         };
         let mounted = Mounted { freezable: Arc::clone(freezable), only_for, waiters: Arc::default() };
-        let device: Device = Arc::<fuser::Session<Handshake>>::clone(&kernel);
+        let device: Device = Arc::new(kernel);
         let mut rings = prepared.as_ref().map(|prepared| Arc::clone(prepared.rings()));
         let (sender, lives) = mpsc::channel();
         let life = Arc::new(Life::new(Arc::clone(freezable), sender));
@@ -80,11 +90,70 @@ impl Session {
             rings = None;
         }
         let most = if rings.is_some() { 1 } else { THREADS };
-        Channel::begin(device, mounted, most, life)?;
+        let channel = Channel::begin(Arc::clone(&device), mounted.clone(), most, life)?;
         if let Some(rings) = &rings {
             tracing::info!("'{}' is mounted with rings: {}", served.name(), rings.queues());
         }
-        Ok(Self { lives: Mutex::new(lives), rings, kernel })
+        Ok(Self { lives: Mutex::new(lives), rings, device, mounted, channel: Mutex::new(channel) })
+    }
+
+    /// Goes on with a session that began in another process, or with other threads.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn resume(
+        freezable: &Arc<Freezable>,
+        connection: OwnedFd,
+        only_for: Option<u32>,
+    ) -> io::Result<Self> {
+        if let Some(live) = freezable.served().as_ref().and_then(|served| served.live()) {
+            live.remember_unlinked();
+        }
+        let mounted = Mounted { freezable: Arc::clone(freezable), only_for, waiters: Arc::default() };
+        let (sender, lives) = mpsc::channel();
+        let life = Arc::new(Life::new(Arc::clone(freezable), sender));
+        let device: Device = Arc::new(connection);
+        let channel = Channel::begin(Arc::clone(&device), mounted.clone(), THREADS, life)?;
+        Ok(Self { lives: Mutex::new(lives), rings: None, device, mounted, channel: Mutex::new(channel) })
+    }
+
+    /// The only user who may look in, unless all may.
+    pub fn only_for(&self) -> Option<u32> {
+        self.mounted.only_for
+    }
+
+    /// Has all threads end with what they answer, while the connection goes on. Whether nothing is under way
+    /// within the limit.
+    pub fn stop(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        let _waking = Waking::begin();
+        // Not to be kept: the threads have ended when it is gone.
+        if let Some(channel) = self.channel.lock().ignore_poison().upgrade() {
+            channel.stop();
+        }
+        if !self.ends_within(limit) {
+            return false;
+        }
+        while !self.mounted.waiters.is_quiet() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Answers requests again after [`Session::stop`].
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn start_again(&self) -> io::Result<()> {
+        let (sender, lives) = mpsc::channel();
+        let life = Arc::new(Life::new(Arc::clone(&self.mounted.freezable), sender));
+        let channel = Channel::begin(Arc::clone(&self.device), self.mounted.clone(), THREADS, life)?;
+        *self.lives() = lives;
+        *self.channel.lock().ignore_poison() = channel;
+        Ok(())
     }
 
     /// The rings through which requests come, if there are any.
@@ -94,12 +163,12 @@ impl Session {
 
     /// Its connection.
     pub fn connection(&self) -> Device {
-        Arc::<fuser::Session<Handshake>>::clone(&self.kernel)
+        Arc::clone(&self.device)
     }
 
     /// Tells the kernel what it does not know.
     pub fn notifier(&self) -> Notifier {
-        self.kernel.notifier()
+        Notifier::new(&self.device)
     }
 
     fn lives(&self) -> MutexGuard<'_, mpsc::Receiver<()>> {

@@ -19,7 +19,7 @@ use super::chap::{Challenge, MD5, MOST_CHALLENGE_BYTES, Secrets};
 use super::pdu::{self, Digests, Header, Pdu, answer, request, violation};
 use super::text::{Text, bytes, hex, number};
 use super::{inventory, names};
-use crate::block::{Caller, Export, Exports, Resources, Seat, Share, Unopened};
+use crate::block::{Caller, Export, Exports, Listed, Resources, Seat, Share, Unopened};
 
 /// Units of a login.
 const MOST_UNITS: usize = 64;
@@ -119,6 +119,8 @@ pub(super) struct Session<E> {
     pub agreed: Agreed,
     /// The number of the next command.
     pub command: u32,
+    /// The last number of a command that the initiator may send.
+    pub window_end: u32,
     /// The number of the next answer.
     pub status: u32,
     /// The initiator's seat among those that are served.
@@ -242,7 +244,10 @@ where
                 let reply = reply.set_flags(flags).set(14, &door.tsih.to_be_bytes());
                 let agreed = login.agreed;
                 let status = status_number;
-                let session = Session { initiator, shared_with, target, agreed, command, status, seat };
+                // The login was immediate: the first command has its number.
+                let window_end = command;
+                let session =
+                    Session { initiator, shared_with, target, agreed, command, window_end, status, seat };
                 (reply, Some(session))
             }
             None => (reply.set_flags(flags), None),
@@ -257,6 +262,41 @@ where
         }
     }
     Err(violation("a login takes too many units"))
+}
+
+/// Opens the volumes of a target, whose session another task led before.
+///
+/// # Errors
+/// None of them can be opened.
+pub(super) async fn open_again<X: Exports>(
+    exports: &X,
+    caller: Caller<'_>,
+    name: String,
+    own: Option<u64>,
+) -> Result<Target<X::Export>, Status> {
+    let members = inventory::members(exports.listed(caller).await, &name, own);
+    open_members(exports, caller, (name, members), Status::NOT_FOUND).await
+}
+
+/// Opens these volumes of a target.
+async fn open_members<X: Exports>(
+    exports: &X,
+    caller: Caller<'_>,
+    (name, members): (String, BTreeMap<u8, Listed>),
+    mut failure: Status,
+) -> Result<Target<X::Export>, Status> {
+    let (mut volumes, mut own) = (BTreeMap::new(), None);
+    for (lun, listed) in members {
+        match exports.open(&listed.name, caller).await {
+            Ok(export) => {
+                own = own.or(listed.share.target.is_none().then(|| export.guid()));
+                volumes.insert(lun, (export, listed.share));
+            }
+            Err(Unopened::Unknown) => {}
+            Err(Unopened::Unavailable(_)) => failure = Status::UNAVAILABLE,
+        }
+    }
+    if volumes.is_empty() { Err(failure) } else { Ok(Target { name, own, volumes }) }
 }
 
 impl<X: Exports> Login<'_, X> {
@@ -301,8 +341,7 @@ impl<X: Exports> Login<'_, X> {
     async fn open(&self, name: String) -> Result<Target<X::Export>, Status> {
         let name_of_initiator = self.initiator.as_deref().filter(|_| self.is_name_proven);
         let caller = Caller { address: Some(self.door.address), name: name_of_initiator };
-        let (mut volumes, mut failure) = (BTreeMap::new(), Status::NOT_FOUND);
-        let mut own = None;
+        let mut failure = Status::NOT_FOUND;
         let mut members = inventory::members(self.door.exports.listed(caller).await, &name, None);
         if members.is_empty() {
             // It may be of a pool that is being imported. An initiator tries again then, but it gives up a
@@ -312,17 +351,7 @@ impl<X: Exports> Login<'_, X> {
             }
             members = inventory::members(self.door.exports.listed(caller).await, &name, None);
         }
-        for (lun, listed) in members {
-            match self.door.exports.open(&listed.name, caller).await {
-                Ok(export) => {
-                    own = own.or(listed.share.target.is_none().then(|| export.guid()));
-                    volumes.insert(lun, (export, listed.share));
-                }
-                Err(Unopened::Unknown) => {}
-                Err(Unopened::Unavailable(_)) => failure = Status::UNAVAILABLE,
-            }
-        }
-        if volumes.is_empty() { Err(failure) } else { Ok(Target { name, own, volumes }) }
+        open_members(self.door.exports, caller, (name, members), failure).await
     }
 
     fn begin(&mut self, header: &Header, text: &Text) -> Result<(), Status> {

@@ -16,6 +16,11 @@
 //! longer are no units from then on, and commands under way on them end. New ones are opened beside
 //! everything else. One that cannot be opened is tried again, less and less often (`opening`).
 //!
+//! # A daemon that hands over
+//! A session that is to come to a boundary ([`crate::gate`]) takes only the data that writes under way wait
+//! for. All other units are put aside as they are, for the task that goes on. It is there when nothing is under
+//! way and no unit has been read in part.
+//!
 //! # Order
 //! TCP keeps the order of one connection, so commands are numbered without a gap; one with another number is
 //! passed over. A command that is immediate has no number of its own, and takes a place all the same; the
@@ -31,6 +36,7 @@
 //! Source of the facts: RFC 7143, sections 4.2, 4.6 and 11.
 
 mod answers;
+mod handing;
 mod management;
 mod opening;
 #[cfg(test)]
@@ -40,8 +46,10 @@ mod writes;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -49,7 +57,7 @@ use device::IoBuf;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, ReadHalf};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, ReadHalf};
 use tokio::sync::oneshot;
 use tokio::time::{self, MissedTickBehavior};
 
@@ -57,6 +65,7 @@ use super::login::{Agreed, OWN_DATA_BYTES, Session};
 use super::pdu::{self, Digests, Header, NO_TAG, Pdu, answer, request, violation};
 use super::scsi::{Command, Opened, Outcome, Refusal, Sense, Unit, Units};
 use crate::block::{Asked, Changes, Export, Listed, ListedRequest, Loan};
+use crate::gate::Guest;
 use answers::with_length;
 use management::AbortAnswer;
 use opening::{All, Opening, Retries};
@@ -161,6 +170,15 @@ struct Connection<E> {
     is_leaving: bool,
 }
 
+/// The session as the gate knows it, and what another task needs.
+pub(super) struct Place {
+    pub guest: Guest,
+    /// A copy of its socket, where it can be handed over.
+    pub socket: Option<OwnedFd>,
+    /// The number of the session.
+    pub tsih: u16,
+}
+
 /// The socket's input, and what was read.
 type Read<S> = io::Result<(BufReader<ReadHalf<S>>, Option<Pdu>)>;
 
@@ -176,6 +194,8 @@ enum Event<S, E> {
     Covered,
     /// Nothing came for a while.
     Look,
+    /// It is to come to a boundary.
+    Park,
     /// The target may have other units.
     Changed,
     /// These are new, and whether those are all that were to be opened.
@@ -191,16 +211,21 @@ pub(super) async fn serve<S, E, D>(
     units: Option<Units<E>>,
     directory: &D,
     mut replaced: oneshot::Receiver<()>,
+    place: &Place,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     E: Export,
     D: Directory<E>,
 {
+    let of = (session.initiator.clone(), session.shared_with.clone());
+    place.guest.is_served(format!("the iSCSI session of {}", of.0.name));
     let mut connection = Connection::new(session, units);
+    let mut aside: Option<Vec<Pdu>> = None;
+    let waits = Arc::new(AtomicBool::new(false));
     let digests = connection.agreed.digests;
     let (input, mut output) = tokio::io::split(socket);
-    let mut reading = read(BufReader::with_capacity(INPUT_BYTES, input), digests).boxed();
+    let mut reading = read(BufReader::with_capacity(INPUT_BYTES, input), digests, Arc::clone(&waits)).boxed();
     let mut looks = time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let wake = connection.units.as_ref().map(|units| Arc::clone(units.wake())).unwrap_or_default();
@@ -209,16 +234,42 @@ where
     let mut opening = Opening::of(connection.follow(directory).await);
     let mut retries = Retries::default();
     let result = loop {
+        if let Some(units) = &aside
+            && connection.is_at_boundary()
+            && waits.load(Ordering::Acquire)
+        {
+            let goes_on = place.guest.park(connection.parked(place, &of, units)).await;
+            if !goes_on {
+                break Ok(());
+            }
+            let mut taken = Ok(());
+            for unit in aside.take().into_iter().flatten() {
+                if taken.is_ok() {
+                    taken = connection.take(unit, directory).await;
+                }
+            }
+            if taken.is_err() {
+                break taken;
+            }
+        }
+        let is_parking = aside.is_some();
         let is_empty = connection.out.is_empty();
-        let next = poll_fn(|context| connection.poll(&mut reading, context));
+        let next = poll_fn(|context| match connection.poll(&mut reading, context) {
+            // Nothing else would tell that no unit has been read in part.
+            Poll::Pending if is_parking && waits.load(Ordering::Acquire) && connection.is_at_boundary() => {
+                Poll::Ready(Event::Park)
+            }
+            polled => polled,
+        });
         let event = match is_empty {
             true => tokio::select! {
                 event = next => Some(event),
                 _ = &mut replaced => break Ok(()),
-                _ = looks.tick() => Some(Event::Look),
-                () = changes.next() => Some(Event::Changed),
+                _ = looks.tick(), if !is_parking => Some(Event::Look),
+                () = changes.next(), if !is_parking => Some(Event::Changed),
+                () = place.guest.asked_to_park(), if !is_parking => Some(Event::Park),
                 () = wake.notified() => Some(Event::Interrupted),
-                (units, is_all) = poll_fn(|context| opening.poll_units(context)) => {
+                (units, is_all) = poll_fn(|context| opening.poll_units(context)), if !is_parking => {
                     Some(Event::Opened(units, is_all))
                 }
             },
@@ -228,10 +279,16 @@ where
         let is_quiet = event.is_none();
         match event {
             Some(Event::Read(Ok((input, Some(unit))))) => {
-                if let Err(error) = connection.take(unit, directory).await {
-                    break Err(error);
+                match &mut aside {
+                    Some(aside) if !connection.awaits(&unit) => aside.push(unit),
+                    _ => {
+                        if let Err(error) = connection.take(unit, directory).await {
+                            break Err(error);
+                        }
+                    }
                 }
-                reading = read(input, digests).boxed();
+                waits.store(false, Ordering::Release);
+                reading = read(input, digests, Arc::clone(&waits)).boxed();
             }
             Some(Event::Read(Ok((_, None)))) => break Ok(()),
             Some(Event::Read(Err(error))) => break Err(error),
@@ -239,6 +296,9 @@ where
             Some(Event::OthersEnded(tag)) => connection.others_ended(tag),
             Some(Event::Interrupted) => connection.take_interruptions(),
             Some(Event::Covered) => connection.go_on(),
+            Some(Event::Park) => {
+                aside.get_or_insert_default();
+            }
             Some(Event::Look) => {
                 if retries.is_due() {
                     opening = Opening::of(connection.follow(directory).await);
@@ -276,9 +336,18 @@ fn is_after(number: u32, other: u32) -> bool {
     number.wrapping_sub(other).cast_signed() > 0
 }
 
-/// Reads a unit; nothing at the end of the input.
-async fn read<S: AsyncRead>(mut input: BufReader<ReadHalf<S>>, digests: Digests) -> Read<S> {
-    if input.fill_buf().await?.is_empty() {
+/// Reads a unit; nothing at the end of the input. `waits` says that nothing of the next one has come.
+async fn read<S: AsyncRead>(
+    mut input: BufReader<ReadHalf<S>>,
+    digests: Digests,
+    waits: Arc<AtomicBool>,
+) -> Read<S> {
+    let is_over = poll_fn(|context| {
+        let filled = Pin::new(&mut input).poll_fill_buf(context).map_ok(<[u8]>::is_empty);
+        waits.store(filled.is_pending(), Ordering::Release);
+        filled
+    });
+    if is_over.await? {
         return Ok((input, None));
     }
     let unit = pdu::read(&mut input, digests, OWN_DATA_BYTES).await?;
@@ -313,13 +382,13 @@ fn admit<E: Export>(
 impl<E: Export> Connection<E> {
     /// That of a session after its login.
     fn new(session: Session<E>, units: Option<Units<E>>) -> Self {
-        let Session { agreed, command, status, seat, .. } = session;
+        let Session { agreed, command, window_end, status, seat, .. } = session;
         Self {
             units,
             agreed,
             // The login was immediate: the first command has its number.
             expected_command: command,
-            window_end: command,
+            window_end,
             status,
             incoming: HashMap::new(),
             active: HashMap::new(),

@@ -8,11 +8,17 @@ use tokio::{
     net::{TcpStream, UnixListener, UnixStream},
 };
 
+use super::handed;
 use super::handshake::{Outcome, Security};
-use super::{Tls, handshake, transmission};
+use super::transmission::Before;
+use super::{PROTOCOL, PROTOCOL_OVER_TCP, Tls, handshake, transmission};
 use crate::block::{Caller, Exports, Limits, Newcomer, Newcomers, Resources, Visit, accepted};
+use crate::gate::{Guest, Movable, Next};
 use crate::listening::Listener;
 use crate::runtime::Shards;
+
+/// A client that has not chosen an export yet, for a person.
+const NEWCOMER: &str = "an NBD client in its handshake";
 
 /// Accepts connections on a Unix socket until dropped, and serves each on one of the shards in turn.
 ///
@@ -24,16 +30,26 @@ pub async fn serve_unix<X: Exports>(
     shards: Arc<Shards>,
     limits: Limits,
 ) -> io::Result<()> {
+    let gate = limits.gate.clone();
     let resources = Resources::new(limits);
     let mut newcomers = Newcomers::default();
     loop {
-        let Some((stream, _)) = accepted(listener.accept().await).await? else { continue };
-        let stream = stream.into_std();
-        let newcomer = newcomers.admit(&resources.limits).await;
         let (exports, resources) = (Arc::clone(&exports), Arc::clone(&resources));
+        let came = match gate.next(PROTOCOL, listener.accept()).await {
+            Next::Came(came) => came,
+            Next::Handed(parked) => {
+                let guest = gate.guest(NEWCOMER);
+                let serve = async move { handed::serve(parked, &*exports, &resources, &guest).await };
+                shards.spawn(log_end(serve));
+                continue;
+            }
+        };
+        let Some((stream, _)) = accepted(came).await? else { continue };
+        let (stream, guest) = (stream.into_std(), gate.guest(NEWCOMER));
+        let newcomer = newcomers.admit(&resources.limits).await;
         let serve = async move {
             let visit = Visit { exports: &*exports, caller: Caller::default() };
-            serve_plain(UnixStream::from_std(stream?)?, &visit, &resources, newcomer).await
+            serve_plain(UnixStream::from_std(stream?)?, &visit, &resources, (newcomer, guest)).await
         };
         shards.spawn(log_end(serve));
     }
@@ -48,11 +64,25 @@ pub async fn serve_tcp<X: Exports>(
     limits: Limits,
 ) -> Infallible {
     let tls = listener.loaded().await;
+    let gate = limits.gate.clone();
     let resources = Resources::new(limits);
     let mut newcomers = Newcomers::default();
     loop {
-        let (stream, peer) = listener.accept().await;
-        let stream = stream.into_std();
+        let (stream, peer) = match gate.next(PROTOCOL_OVER_TCP, listener.accept()).await {
+            Next::Came(came) => came,
+            Next::Handed(_) if tls.is_some() => {
+                tracing::warn!("an NBD client without TLS is not taken up: only those with TLS are served");
+                continue;
+            }
+            Next::Handed(parked) => {
+                let (exports, resources) = (Arc::clone(&exports), Arc::clone(&resources));
+                let guest = gate.guest(NEWCOMER);
+                let serve = async move { handed::serve(parked, &*exports, &resources, &guest).await };
+                shards.spawn(log_end(serve));
+                continue;
+            }
+        };
+        let (stream, guest) = (stream.into_std(), gate.guest(NEWCOMER));
         let newcomer = newcomers.admit(&resources.limits).await;
         let (exports, tls, resources) = (Arc::clone(&exports), tls.clone(), Arc::clone(&resources));
         let serve = async move {
@@ -64,8 +94,8 @@ pub async fn serve_tcp<X: Exports>(
             let caller = Caller { address: Some(peer.ip()), name: None };
             let visit = Visit { exports: &*exports, caller };
             match tls {
-                None => serve_plain(stream, &visit, &resources, newcomer).await,
-                Some(tls) => serve_secured(stream, &tls, &visit, &resources, newcomer).await,
+                None => serve_plain(stream, &visit, &resources, (newcomer, guest)).await,
+                Some(tls) => serve_secured(stream, &tls, &visit, &resources, (newcomer, guest)).await,
             }
         };
         shards.spawn(log_end(serve));
@@ -77,15 +107,17 @@ async fn serve_plain<S, X>(
     mut socket: S,
     exports: &Visit<'_, X>,
     resources: &Arc<Resources>,
-    newcomer: Newcomer,
+    (newcomer, guest): (Newcomer, Guest),
 ) -> io::Result<()>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin + Movable,
     X: Exports,
 {
     let chosen = handshake::negotiate(&mut socket, exports, resources, Security::None);
     match newcomer.in_time(chosen, resources).await? {
-        Outcome::Chosen(session, seat) => transmission::serve(socket, session, seat).await,
+        Outcome::Chosen(session, seat) => {
+            transmission::serve(socket, session, seat, &guest, Before::default()).await
+        }
         Outcome::Left | Outcome::Secure(_) => Ok(()),
     }
 }
@@ -96,10 +128,10 @@ async fn serve_secured<S, X>(
     tls: &Tls,
     exports: &Visit<'_, X>,
     resources: &Arc<Resources>,
-    newcomer: Newcomer,
+    (newcomer, guest): (Newcomer, Guest),
 ) -> io::Result<()>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin + Movable,
     X: Exports,
 {
     let chosen = async {
@@ -112,7 +144,9 @@ where
         }
     };
     match newcomer.in_time(chosen, resources).await? {
-        Some((stream, session, seat)) => transmission::serve(stream, session, seat).await,
+        Some((stream, session, seat)) => {
+            transmission::serve(stream, session, seat, &guest, Before::default()).await
+        }
         None => Ok(()),
     }
 }

@@ -164,6 +164,18 @@ impl Request {
             len_bytes: u32::from_be_bytes([*l0, *l1, *l2, *l3]),
         })
     }
+
+    /// Its bytes, as they came.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::BYTES);
+        bytes.extend(REQUEST_MAGIC.to_be_bytes());
+        bytes.extend(self.flags.to_be_bytes());
+        bytes.extend(self.command.to_be_bytes());
+        bytes.extend(self.cookie.to_be_bytes());
+        bytes.extend(self.offset.to_be_bytes());
+        bytes.extend(self.len_bytes.to_be_bytes());
+        bytes
+    }
 }
 
 /// The bytes of a reply before its payload.
@@ -189,6 +201,11 @@ impl Head {
 
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+
+    /// Of bytes that are on their way already, with their head.
+    pub(super) fn none() -> Self {
+        Self::new()
     }
 
     /// A simple reply; `None` is success.
@@ -259,6 +276,7 @@ mod tests {
             offset: 1 << 32,
             len_bytes: 4096,
         };
+        assert_eq!(request.encode(), bytes);
         assert_eq!(Request::parse(&bytes), Some(request));
         assert_eq!(Request::parse(&[0; 28]), None);
     }

@@ -19,6 +19,8 @@
 //! - The bytes of a write are read into a buffer of its own as far as they have arrived; until all are there
 //!   nothing else is taken from the input. The bytes of a write that will be refused are discarded.
 //! - Requests before the client's disconnect are completed first.
+//! - A connection that is to come to a boundary (`parks`) starts no request, and is there when none waits. What
+//!   was read of requests and what did not leave of replies goes along, byte by byte.
 //! - A request that breaks the framing ends the connection; its neighbours' replies may be lost, as with a
 //!   broken wire.
 
@@ -33,10 +35,12 @@ use std::{
 
 use device::IoBuf;
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use rustix::net::{AddressFamily, sockopt::socket_domain};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{MAX_REQUEST_BYTES, extents, handshake::Session, protocol::*};
+use super::{MAX_REQUEST_BYTES, PROTOCOL, PROTOCOL_OVER_TCP, extents, handshake::Session, protocol::*};
 use crate::block::{Export, ExportError, FailureKind, Gathered, Loan, Seat};
+use crate::gate::{Guest, Movable, Parked, Told};
 
 /// Requests of a connection that are under way.
 const MAX_REQUESTS: usize = 256;
@@ -56,18 +60,43 @@ const WRITABLE_INPUT_BYTES: usize = 256 << 10;
 /// Slices of one vectored write: two for each reply of one block.
 const MAX_SLICES: usize = 128;
 
-/// Serves the session until the client leaves.
-pub(super) async fn serve<S, E>(socket: S, session: Session<E>, seat: Seat) -> io::Result<()>
+/// What a connection begins with that another task, or another daemon, served before.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    /// Bytes of replies that did not leave.
+    pub unsent: Vec<u8>,
+    /// Bytes of the payload of a refused write that are still to come.
+    pub skip_bytes: u32,
+}
+
+/// Serves the session until the client leaves, or another task is to go on.
+pub(super) async fn serve<S, E>(
+    socket: S,
+    session: Session<E>,
+    seat: Seat,
+    guest: &Guest,
+    before: Before,
+) -> io::Result<()>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin + Movable,
     E: Export,
 {
     let session = Arc::new(session);
+    guest.is_served(match session.export.name() {
+        Some(name) => format!("an NBD client of '{name}'"),
+        None => "an NBD client".to_owned(),
+    });
     let is_writable = session.export.is_writable();
     let start = {
         let session = Arc::clone(&session);
         move |request| answer(Arc::clone(&session), request)
     };
+    let mut output = Output::default();
+    if !before.unsent.is_empty() {
+        output.push(Reply { head: Head::none(), payload: Payload::Bytes(before.unsent) });
+    }
+    let mut input = Input::new(if is_writable { WRITABLE_INPUT_BYTES } else { INPUT_BYTES });
+    input.skip(before.skip_bytes);
     let mut connection = Connection {
         socket,
         size_bytes: {
@@ -78,19 +107,42 @@ where
         structured: session.structured,
         base_allocation: session.base_allocation,
         start,
-        input: Input::new(if is_writable { WRITABLE_INPUT_BYTES } else { INPUT_BYTES }),
+        input,
         incoming: None,
         free_slots: Vec::new(),
         waiting: FuturesUnordered::new(),
         waiting_bytes: 0,
         has_begun: false,
-        output: Output::default(),
+        output,
         postponed: None,
         loan: Loan::none(seat),
         moved_bytes: 0,
         is_leaving: false,
+        parks: false,
     };
-    std::future::poll_fn(|context| connection.poll(context)).await
+    loop {
+        let ended = std::future::poll_fn(|context| {
+            connection.parks = guest.is_to_park(context);
+            connection.poll(context)
+        });
+        match ended.await? {
+            End::Left => return Ok(()),
+            End::AtBoundary => {
+                let parked = session.export.name().and_then(|volume| connection.parked(volume));
+                if !guest.park(parked).await {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Why a connection is not polled any more.
+enum End {
+    /// The client left.
+    Left,
+    /// Nothing of it is under way.
+    AtBoundary,
 }
 
 /// A request that is answered by the export.
@@ -135,6 +187,13 @@ enum Checked {
 }
 
 impl Checked {
+    fn request(&self) -> &Request {
+        match self {
+            Checked::Asked(asked) => asked.request(),
+            Checked::Payload(request) => request,
+        }
+    }
+
     /// The memory of the request and its reply.
     fn bytes(&self) -> usize {
         match self {
@@ -298,6 +357,8 @@ struct Connection<S, Z, M, F> {
     moved_bytes: u64,
     /// The client said that it is to be the end.
     is_leaving: bool,
+    /// It is to come to a boundary.
+    parks: bool,
 }
 
 impl<S, Z, M, F> Connection<S, Z, M, F>
@@ -307,7 +368,47 @@ where
     M: Fn(Asked) -> F,
     F: Future<Output = Reply>,
 {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// What another task needs to go on with the client. Nothing where none can.
+    fn parked(&mut self, volume: String) -> Option<Parked>
+    where
+        S: Movable,
+    {
+        self.loan.leave_line();
+        let (socket, unread) = match self.socket.moved()? {
+            Ok(moved) => moved,
+            Err(error) => {
+                tracing::warn!(volume, %error, "an NBD client cannot be handed over");
+                return None;
+            }
+        };
+        let mut bytes = Vec::new();
+        if let Some(checked) = &self.postponed {
+            bytes.extend(checked.request().encode());
+        }
+        if let Some(Incoming { request, data, filled }) = &self.incoming {
+            bytes.extend(request.encode());
+            bytes.extend(data.iter().take(*filled));
+        }
+        bytes.extend(self.input.unparsed());
+        bytes.extend(unread);
+        let read_bytes = bytes.len() as u64;
+        self.output.unsent(&mut bytes);
+        let facts = [
+            ("structured", u64::from(self.structured)),
+            ("base:allocation", u64::from(self.base_allocation)),
+            ("skip", self.input.skip as u64),
+        ];
+        let facts = facts.into_iter().map(|(name, fact)| (name.to_owned(), fact)).collect();
+        let protocol = match socket_domain(&socket) {
+            Ok(AddressFamily::UNIX) => PROTOCOL,
+            _ => PROTOCOL_OVER_TCP,
+        };
+        let protocol = protocol.to_owned();
+        let told = Told { protocol, volume, facts, read_bytes, ..Told::default() };
+        Some(Parked { socket, told, bytes })
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<End>> {
         loop {
             let mut moved = false;
             while let Poll::Ready(Some((reply, slot, bytes))) = self.waiting.poll_next_unpin(context) {
@@ -333,12 +434,15 @@ where
                 Poll::Pending => {}
             }
             if self.is_leaving && self.waiting.is_empty() && self.output.replies.is_empty() {
-                return Poll::Ready(Ok(()));
+                return Poll::Ready(Ok(End::Left));
+            }
+            if self.parks && !self.is_leaving && self.waiting.is_empty() {
+                return Poll::Ready(Ok(End::AtBoundary));
             }
             if let Poll::Ready(read) = self.poll_read(context)? {
                 match read {
                     Some(0) if self.input.is_empty() && self.incoming.is_none() => {
-                        return Poll::Ready(Ok(()));
+                        return Poll::Ready(Ok(End::Left));
                     }
                     Some(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
                     Some(read) => {
@@ -415,6 +519,7 @@ where
 
     fn has_room(&self) -> bool {
         !self.is_leaving
+            && !self.parks
             && self.waiting.len() + self.output.replies.len() < MAX_REQUESTS
             && self.waiting_bytes + self.output.bytes < MAX_BYTES
             && self.output.bytes < WRITE_BATCH_BYTES
@@ -422,6 +527,9 @@ where
 
     /// Reads what is wanted next: the rest of a write's bytes, or requests. `None` when nothing is wanted.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
+        if self.parks {
+            return Poll::Ready(Ok(None));
+        }
         if let Some(Incoming { data, filled, .. }) = &mut self.incoming {
             let mut free = ReadBuf::new(&mut data[*filled..]);
             ready!(Pin::new(&mut self.socket).poll_read(context, &mut free))?;
@@ -557,6 +665,11 @@ impl Input {
         self.skip == 0 && self.end - self.start >= Request::BYTES
     }
 
+    /// What was read and not looked at.
+    fn unparsed(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
     /// Drops the next bytes, which may not have arrived yet: the payload of a refused write.
     fn skip(&mut self, bytes: u32) {
         self.skip += bytes as usize;
@@ -654,6 +767,13 @@ impl Output {
             }
         }
         Poll::Ready(Ok(total))
+    }
+
+    /// Adds what did not leave.
+    fn unsent(&self, into: &mut Vec<u8>) {
+        let from = into.len() + self.sent_of_first;
+        self.replies.iter().flat_map(Reply::parts).for_each(|part| into.extend_from_slice(part));
+        into.drain(from - self.sent_of_first..from);
     }
 
     fn sent(&mut self, written: usize) {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod clients;
+mod handing;
 mod harness;
 mod hostile;
 mod protocol;

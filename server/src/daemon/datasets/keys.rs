@@ -149,6 +149,17 @@ impl Daemon {
         warnings
     }
 
+    /// Loads a key that was loaded before the pool was opened again. What to say beside it.
+    pub(in crate::daemon) async fn load_again(
+        &self,
+        pool: &OpenPool,
+        changing: &Changing<'_>,
+        root: &str,
+        key: &Arc<WrappingKey>,
+    ) -> Result<Vec<String>, ApiError> {
+        Ok(load(pool, changing, root, key, false).await?.warnings)
+    }
+
     /// Forgets the key of an encryption root.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! The properties of a filesystem and the request make a [`Plan`], and nothing else; then it is mounted as
 //! planned.
 
+use std::cmp::Reverse;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::api::{self, ApiError, Mounted, MountsChanged};
 use crate::daemon::names::is_at_or_below;
 use crate::daemon::open_pool::Changing;
 use crate::daemon::{Daemon, OpenPool, dataset_error, lock, not_of_this_type};
-use crate::fuse::{self, LiveSource, MountOptions, Source};
+use crate::fuse::{self, FuseMount, GivenMount, LiveSource, MountOptions, NotResumed, Source};
 
 /// How a filesystem would be mounted.
 struct Plan {
@@ -413,6 +414,54 @@ impl Daemon {
         self.mount_again(pool, changing, displaced).await;
         kept.iter().for_each(|fuse| fuse.settle());
         let_go_unused(&kept);
+    }
+
+    /// Goes on with mounts of another daemon, or of this one before. What cannot be resumed is mounted anew.
+    pub(in crate::daemon) async fn resume_mounts(
+        &self,
+        pool: &OpenPool,
+        changing: &Changing<'_>,
+        given: Vec<GivenMount>,
+    ) {
+        let mut anew = Vec::new();
+        for given in given {
+            let mounted = given.told.mounted.clone();
+            if let Err(refused) = self.resume_mount(pool, given).await {
+                let NotResumed { given, why } = *refused;
+                tracing::warn!(dataset = mounted.dataset, why, "a mounted filesystem is mounted anew");
+                given.cut();
+                anew.push(mounted);
+            }
+        }
+        anew.sort_by_key(|mount| Reverse(mount.mountpoint.components().count()));
+        self.mount_again(pool, changing, anew).await;
+    }
+
+    async fn resume_mount(&self, pool: &OpenPool, given: GivenMount) -> Result<(), Box<NotResumed>> {
+        let Mounted { dataset: name, mountpoint, given: words, by_system, .. } = given.told.mounted.clone();
+        let made = given.told.made.clone();
+        let planned = async {
+            let plan = self.plan_at(pool, &name, Some(&mountpoint)).await?;
+            let mut options = MountOptions { allow_other: is_root(), ..plan.options.clone() };
+            for word in pool.mount_options().iter().chain(&words) {
+                options.apply_word(word).map_err(ApiError::invalid)?;
+            }
+            options.writable &= pool.live().is_some() && !plan.dataset.is_snapshot();
+            let source = pool.source(&plan, &options).await;
+            let source = source.map_err(|error| dataset_error("mount", &name, error))?;
+            Ok::<_, ApiError>((source, options))
+        };
+        let (source, options) = match planned.await {
+            Ok(planned) => planned,
+            Err(error) => return Err(NotResumed::new(given, error.message)),
+        };
+        let fuse = FuseMount::resume(source, given, &options)?;
+        fuse.take_snapshots_by(self.snapshot_taker(pool.name()));
+        let fuse = Arc::new(fuse);
+        let mount = Mount { dataset: name.clone(), fuse, made, words, by_system, is_left_behind: false };
+        lock(&pool.mounts).insert(name.clone(), mount);
+        pool.tell(What::Served { name, how: "mounted" });
+        Ok(())
     }
 
     /// Mounts where it was what an export that failed halfway had unmounted.

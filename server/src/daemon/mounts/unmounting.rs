@@ -135,6 +135,19 @@ impl OpenPool {
         fuse::require_unused(&mounts).map_err(mount_error)
     }
 
+    /// Unmounts what no other daemon could go on with, the deepest first.
+    ///
+    /// # Errors
+    /// One of them is in use; the others before it are unmounted.
+    pub(in crate::daemon) fn unmount_those_that_stay(&self, force: bool) -> Result<(), ApiError> {
+        let mut stay = self.mounts_that_stay();
+        stay.sort_by_key(|(_, mount)| Reverse(mount.mountpoint().components().count()));
+        stay.into_iter().try_for_each(|(name, mount)| {
+            drop(mount);
+            self.unmount_one(&name, force, Emptied::KeptInside, None).map(drop)
+        })
+    }
+
     /// Stops serving a mount, even if it is in use.
     pub(in crate::daemon) fn abandon_mounts(&self) {
         let left = std::mem::take(&mut *lock(&self.mounts));

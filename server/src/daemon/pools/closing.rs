@@ -64,12 +64,18 @@ pub(in crate::daemon) struct Order {
     pub state: PoolState,
     /// For the history.
     pub command: Option<String>,
+    /// Another daemon goes on with the clients of its volumes.
+    pub hands_over: bool,
 }
 
 impl Order {
     /// The operation, for messages.
     fn doing(&self, pool: &OpenPool) -> String {
-        let verb = if self.state == PoolState::Destroyed { "destroy" } else { "export" };
+        let verb = match self.state {
+            PoolState::Destroyed => "destroy",
+            _ if self.hands_over => "hand over",
+            _ => "export",
+        };
         format!("cannot {verb} '{}'", pool.name())
     }
 
@@ -216,7 +222,8 @@ impl Daemon {
         };
         let pools = self.inside_out(pools).into_iter().flatten();
         let state = if request.stays_open { PoolState::Active } else { PoolState::Exported };
-        let order = Order { force: request.force, state, command: request.command.clone() };
+        let order =
+            Order { force: request.force, state, command: request.command.clone(), hands_over: false };
         let mut exported = Vec::new();
         for pool in pools {
             if let Err(error) = self.close(&pool, &order) {
@@ -239,7 +246,7 @@ impl Daemon {
     /// Pools that were closed as after a crash, now or when this was called before, and why.
     pub fn close_all(self: &Arc<Self>) -> Result<(), ApiError> {
         let mut failed: Vec<String> = self.ending.begin();
-        let order = Order { force: true, state: PoolState::Exported, command: None };
+        let order = Order { force: true, state: PoolState::Exported, command: None, hands_over: false };
         let groups = self.inside_out(self.open_pools()).into_iter();
         let closed = groups.flat_map(|pools| self.close_side_by_side(pools, &order)).collect::<Vec<_>>();
         // One that is not there any more was closed by a request meanwhile.
@@ -262,7 +269,7 @@ impl Daemon {
         self.close_side_by_side(vec![Arc::clone(pool)], order).into_iter().collect()
     }
 
-    fn close_side_by_side(
+    pub(in crate::daemon) fn close_side_by_side(
         self: &Arc<Self>,
         pools: Vec<Arc<OpenPool>>,
         order: &Order,
@@ -333,6 +340,7 @@ impl Daemon {
             }
         }
         if !order.force
+            && !order.hands_over
             && order.state == PoolState::Exported
             && let Some(spare) = open.live().and_then(|live| live.shared_spare_in_use())
         {
@@ -358,7 +366,8 @@ impl Daemon {
         if let Some(error) = in_use {
             return Err(ApiError { message: format!("{doing}: {}", error.message), ..error });
         }
-        let connected = if order.force { Vec::new() } else { open.connected_settled() };
+        let has_to_be_free = !order.force && !order.hands_over;
+        let connected = if has_to_be_free { open.connected_settled() } else { Vec::new() };
         if let Some(Connected { volume, client }) = connected.first() {
             return Err(ApiError::busy(format!(
                 "{doing}: {client} is connected to volume '{volume}'; disconnect it, or force"

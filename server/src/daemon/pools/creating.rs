@@ -228,7 +228,12 @@ impl Daemon {
             let note = "it was open read-only: it is closed, and can be imported again";
             done.warnings.push(format!("pool '{name}' was not destroyed: {note}"));
         }
-        let order = Order { force: request.force, state: PoolState::Destroyed, command: request.command };
+        let order = Order {
+            force: request.force,
+            state: PoolState::Destroyed,
+            command: request.command,
+            hands_over: false,
+        };
         self.close(&pool, &order)?;
         self.keep_no_more(&pool);
         Ok(done)

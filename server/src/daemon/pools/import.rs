@@ -149,7 +149,7 @@ impl Daemon {
         }
         drop(opening);
         self.report_events_of(&open, "pool_import");
-        if found.name != open.name() {
+        if found.name != open.name() && !self.is_taking_up() {
             fuse::clear_stale_of(&found.name);
         }
         let mut opened = self.serve(&open, &changing, request.no_mount, request.load_keys).await;
@@ -195,7 +195,9 @@ impl Daemon {
         open.serve_reshapes();
         opened.volumes = self.served_volumes(open);
         opened.warnings.extend(self.settle_devices_of(open).await);
-        fuse::clear_stale_of(open.name());
+        if !self.is_taking_up() {
+            fuse::clear_stale_of(open.name());
+        }
         if !no_mount {
             let changed = self.mount_all(open, changing, None, &[], false).await;
             opened.mounts = changed.done;

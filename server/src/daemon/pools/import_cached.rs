@@ -90,7 +90,7 @@ impl Daemon {
     }
 
     /// These pools, as far as they are found and not open.
-    async fn search_for(&self, cached: &[Cached]) -> Result<Vec<FoundPool>, ApiError> {
+    pub(in crate::daemon) async fn search_for(&self, cached: &[Cached]) -> Result<Vec<FoundPool>, ApiError> {
         let known: Vec<PathBuf> = cached.iter().flat_map(Cached::places).map(Path::to_owned).collect();
         let mut found = discovery::scan(&known).await?;
         let is_there = |pool: &Cached| found.iter().any(|found| is_whole(found, pool));

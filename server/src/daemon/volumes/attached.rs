@@ -162,6 +162,14 @@ impl Devices {
     fn list(&self) -> Vec<AttachedVolume> {
         lock(&self.attached).iter().map(|(volume, attached)| attached.told(volume)).collect()
     }
+
+    /// Says that one of them is in use, where one is.
+    pub(in crate::daemon) fn in_use(&self) -> Option<ApiError> {
+        let attached = lock(&self.attached);
+        let (volume, used) = attached.iter().find(|(_, attached)| attached.device.is_in_use())?;
+        let node = used.device.node().display();
+        Some(ApiError::busy(format!("volume '{volume}' is in use as {node}")))
+    }
 }
 
 impl OpenPool {

@@ -15,6 +15,11 @@ use crate::runtime::Shards;
 use crate::socket::SocketFile;
 use crate::{iscsi, nbd, vhost_user};
 
+/// The service of NBD over TCP, for messages.
+pub const TCP: &str = "NBD over TCP";
+/// The service of iSCSI, for messages.
+pub const ISCSI: &str = "iSCSI";
+
 /// Where volumes are served beside the Unix socket.
 #[derive(Debug, Default)]
 pub struct Endpoints {
@@ -46,6 +51,13 @@ impl Daemon {
         // Only the first server is known; there is one a process.
         let listening = tcp.as_ref().map(Listener::listening);
         let _ = self.nbd.set(NbdAddresses { socket: file.path().to_owned(), tcp: listening, has_tls });
+        self.has_socket_at(&unix, file.path());
+        if let Some(tcp) = &tcp {
+            self.listens(TCP, tcp.listening());
+        }
+        if let Some(iscsi) = &iscsi {
+            self.listens(ISCSI, iscsi.listening());
+        }
         let _ = self.own.set(Arc::downgrade(&self));
         let _ = self.shards.set(Arc::downgrade(&shards));
         if let Some(iscsi) = &iscsi {
@@ -55,7 +67,11 @@ impl Daemon {
             let _ = self.vhost_user.set(folder.clone());
         }
         let volumes = |protocol| Arc::new(Volumes::of(Arc::clone(&self), protocol));
-        let limits = || Limits { shared: self.requests.clone(), ..Limits::default() };
+        let limits = || Limits {
+            shared: self.requests.clone(),
+            gate: self.clients_gate().clone(),
+            ..Limits::default()
+        };
         let on_unix = nbd::serve_unix(unix, volumes(Protocol::Nbd), Arc::clone(&shards), limits());
         let on_tcp = async {
             let Some(listener) = tcp else { return Ok(()) };

@@ -154,6 +154,10 @@ impl Export for OpenVolume {
         self.guid.0
     }
 
+    fn name(&self) -> Option<String> {
+        Some(OpenVolume::name(self).to_string())
+    }
+
     fn is_writable(&self) -> bool {
         self.is_writable
     }

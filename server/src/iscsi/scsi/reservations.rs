@@ -103,6 +103,16 @@ struct Kept {
     held: Option<Held>,
 }
 
+/// All that another daemon has to know of reservations, those that are not kept included.
+#[derive(Debug, Serialize, Deserialize)]
+struct AsTheyAre {
+    is_kept: bool,
+    generation: u32,
+    taken: Option<Initiator>,
+    registered: Vec<(Initiator, u64)>,
+    held: Option<Held>,
+}
+
 /// The registrations and the reservation of a unit.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Reservations {
@@ -173,6 +183,25 @@ impl Reservations {
         let text = serde_json::to_string(&Kept { volume, generation, registered, held });
         let text = text.map_err(|_| Sense::TOO_MANY_REGISTERED)?;
         if text.len() < MOST_KEPT_BYTES { Ok(Some(text)) } else { Err(Sense::TOO_MANY_REGISTERED) }
+    }
+
+    /// All of them, for another daemon. Nothing where there are none.
+    pub fn as_they_are(&self) -> Option<String> {
+        if self.taken.is_none() && self.registered.is_empty() && self.generation == 0 {
+            return None;
+        }
+        let Self { is_kept, generation, taken, registered, held, .. } = self.clone();
+        serde_json::to_string(&AsTheyAre { is_kept, generation, taken, registered, held }).ok()
+    }
+
+    /// Those of another daemon.
+    ///
+    /// # Errors
+    /// They are not understood, for a person.
+    pub fn as_they_were(text: &str) -> Result<Self, String> {
+        let AsTheyAre { is_kept, generation, taken, registered, held } =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
+        Ok(Self { is_kept, generation, taken, registered, held, ..Self::default() })
     }
 
     /// Takes the unit for one initiator.

@@ -4,6 +4,7 @@
 //! Commands run at the same time, as the export allows it. Only COMPARE AND WRITE and ORWRITE keep all other
 //! writes of the same export's sessions away while they read and write ([`Shared`]).
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use device::{IgnorePoison, IoBuf};
@@ -54,6 +55,22 @@ impl Shared {
             }
             *is_loaded = true;
         }
+        Ok(())
+    }
+}
+
+/// Counts when reservations were asked for, to know the last answer.
+static TURNS: AtomicU64 = AtomicU64::new(1);
+
+impl Shared {
+    /// Has the reservations that another daemon, or another task, knew.
+    ///
+    /// # Errors
+    /// They are not understood, for a person.
+    pub async fn take_over(&self, text: &str) -> Result<(), String> {
+        let mut is_loaded = self.is_loaded.lock().await;
+        *self.reservations.lock().ignore_poison() = Reservations::as_they_were(text)?;
+        *is_loaded = true;
         Ok(())
     }
 }
@@ -138,6 +155,14 @@ impl<E: Export> Unit<E> {
     /// Its name of 8 bytes.
     pub fn naa(&self) -> [u8; 8] {
         self.identity.naa()
+    }
+
+    /// The number of the volume, and its reservations for another daemon. The last to ask, by the number
+    /// between, knows them as they are.
+    pub fn reservations_as_they_are(&self) -> Option<(u64, u64, String)> {
+        let reservations = self.shared.reservations.lock().ignore_poison();
+        let text = reservations.as_they_are()?;
+        Some((self.identity.guid, TURNS.fetch_add(1, Ordering::Relaxed), text))
     }
 
     /// The unit at present.

@@ -11,6 +11,7 @@ use super::super::login::Initiator;
 use super::super::scsi::{Reach, Surroundings};
 use super::*;
 use crate::block::{ExportError, Extent, Limits, OWN_BYTES, Resources, Share, SharedMemory};
+use crate::gate::Gate;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -104,9 +105,12 @@ impl Served {
         let seat = resources.seat().expect("a seat");
         let agreed = Agreed::default();
         let (shared_with, target) = (None, None);
-        let session = Session { initiator, shared_with, target, agreed, command: 1, status: 1, seat };
-        let session =
-            tokio::spawn(async move { super::serve(socket, session, Some(units), &OneUnit, replaced).await });
+        let (command, window_end, status) = (1, 1, 1);
+        let session = Session { initiator, shared_with, target, agreed, command, window_end, status, seat };
+        let place = Place { guest: Gate::default().guest("an initiator"), socket: None, tsih: 1 };
+        let session = tokio::spawn(async move {
+            super::serve(socket, session, Some(units), &OneUnit, replaced, &place).await
+        });
         Self { disk, done, wire, replaces, session, next: 1 }
     }
 

@@ -59,6 +59,7 @@ impl Sockets {
                 tcp: tcp.listen().await,
                 has_tls: tcp.tls_certificate.is_some(),
                 iscsi: tcp.listen_iscsi().await,
+                nfs: tcp.listen_nfs().await,
                 vhost_user: tcp.vhost_user_folder()?,
             },
             public: None,

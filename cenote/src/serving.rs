@@ -116,6 +116,11 @@ pub struct TcpArguments {
     /// 'target NAME SECRET' for those that ask the target for a proof too
     #[arg(long, value_name = "FILE", requires = "iscsi")]
     pub iscsi_secrets: Option<PathBuf>,
+    /// Serve filesystems by NFS (version 3) too: those that the property sharenfs shares, to the clients that
+    /// it lets in; may be given several times, and takes names, as --nbd-tcp does. Clients mount with
+    /// port=PORT,mountport=PORT,nolock
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub nfs: Vec<HostPort>,
     /// Serve volumes to virtual machines on this machine too: each on a socket of its own in this folder,
     /// named like the volume (DIR/POOL/VOLUME.sock), as vhost-user-blk devices
     #[arg(long, value_name = "DIR")]
@@ -155,6 +160,14 @@ impl TcpArguments {
             loaded.map(Some).map_err(|error| format!("cannot serve with TLS: {error}"))
         };
         Some(Listener::bind("NBD over TCP", self.nbd_tcp.clone(), load).await)
+    }
+
+    /// Listens for NFS, where that is asked for.
+    pub async fn listen_nfs(&self) -> Option<Listener> {
+        match self.nfs.is_empty() {
+            true => None,
+            false => Some(Listener::bind("NFS", self.nfs.clone(), || Ok(())).await),
+        }
     }
 
     /// The folder of sockets for virtual machines, as an absolute path.

@@ -24,6 +24,7 @@
 //! | `sync_tasks` | calling the engine for changes, and what OpenZFS calls these in the history |
 //! | `mounts` | mounted filesystems: where, in which order, with which options |
 //! | `volumes` | volumes and their clients |
+//! | `shares` | filesystems that are shared with a network, and their clients |
 //! | `datasets` | listing and changing datasets, permissions, keys |
 //! | `streams` | send, receive, diff, and states that are lent |
 //! | `pools` | pools as a whole, and their vdevs |
@@ -44,6 +45,7 @@ mod names;
 mod open_pool;
 mod pools;
 mod refusals;
+mod shares;
 mod streams;
 mod sync_tasks;
 mod volumes;
@@ -107,6 +109,8 @@ pub struct Daemon {
     nbd: OnceLock<NbdAddresses>,
     /// Where volumes are served by iSCSI.
     iscsi: OnceLock<Listening>,
+    /// Where filesystems are served by NFS.
+    nfs: OnceLock<shares::NfsServer>,
     /// Where sockets of volumes for virtual machines are.
     vhost_user: OnceLock<(PathBuf, vhost_user::Faults)>,
     /// How many imports of the pools of the cache file go on.
@@ -181,6 +185,7 @@ impl Daemon {
             requests: memory::for_requests(bytes),
             nbd: OnceLock::new(),
             iscsi: OnceLock::new(),
+            nfs: OnceLock::new(),
             vhost_user: OnceLock::new(),
             importing: Sender::default(),
             link: None,

@@ -18,6 +18,7 @@
 //! | `rollback` | another filesystem behind a mount that stays (`zfs rollback`) |
 //! | `seek_hole` | where data and holes are, also in pages that only the kernel has |
 //! | `snapshot_dir`, `snapshot_taker` | `mkdir` in `.zfs/snapshot` |
+//! | `outside` | changes that came through another protocol |
 //! | `mmap_times` | times that are set for files that are mapped and changed |
 //! | `wire` | the protocol: bytes and requests |
 //! | `connection` | what all threads of a session share |
@@ -72,6 +73,7 @@ mod mounted_datasets;
 mod mountpoint;
 mod node;
 mod options;
+mod outside;
 mod readers;
 mod receive_buffer;
 mod rename_mount;
@@ -92,8 +94,11 @@ pub use elsewhere::{Elsewhere, OtherMount};
 pub use flags::{REWRITE_KEEPS_BIRTHS, ZFS_IOC_REWRITE};
 pub use holders::Holders;
 pub use mountpoint::{Table, answers, clear_stale, clear_stale_of, dead_mounts, device_at};
+pub(crate) use node::{Node, SNAPSHOT_DIR, SNAPSHOT_NAME, Tree, ZFS_DIR, ZFS_NAME};
 pub use node::ZFS_DIR as ZFS_DIRECTORY_INODE;
 pub use options::MountOptions;
+pub(crate) use options::Snapdir;
+pub use outside::Outside;
 pub use rollback::Difference;
 pub use snapshot_taker::SnapshotTaker;
 pub use unused::require_unused;
@@ -111,7 +116,7 @@ use engine::zpl::{AclType, LiveZpl};
 
 use crate::commit_on_unmount::commit;
 use freeze::{Freezable, Frozen};
-use mounted_datasets::MountedDatasets;
+pub(crate) use mounted_datasets::MountedDatasets;
 use mountpoint::{Mountpoint, SpareMount};
 use rename_mount::RenameError;
 use served::Served;

@@ -1,8 +1,8 @@
 //! Filesystems for protocols of a network, whatever protocol they are served through.
 //!
 //! # The idea
-//! A protocol ([`crate::nfs`]) knows [`Shares`], opens one by its number, and asks it to look up, read, write
-//! and so on. What a share is ([`crate::daemon`]), and what becomes of its requests while a filesystem is
+//! A protocol ([`crate::nfs`]) knows [`Shares`], opens one by its number, and asks it to look up, read,
+//! write and so on. What a share is ([`crate::daemon`]), and what becomes of its requests while a filesystem is
 //! renamed, rolled back or destroyed, no protocol knows. It is for files what [`crate::block`] is for volumes.
 //!
 //! FUSE ([`crate::fuse`]) does not stand on this trait: the kernel that mounts a filesystem keeps names,

@@ -89,7 +89,21 @@ impl Answer {
         let device = (self.number(), self.number());
         let (filesystem, number) = (self.long(), self.long());
         let [atime, mtime, ctime] = std::array::from_fn(|_| (self.number(), self.number()));
-        Attributes { kind, mode, links, uid, gid, size, used, device, filesystem, number, atime, mtime, ctime }
+        Attributes {
+            kind,
+            mode,
+            links,
+            uid,
+            gid,
+            size,
+            used,
+            device,
+            filesystem,
+            number,
+            atime,
+            mtime,
+            ctime,
+        }
     }
 
     /// Attributes that may be absent.
@@ -408,7 +422,11 @@ impl Client {
     }
 
     /// All entries of a directory with their attributes and handles.
-    pub fn list_all(&mut self, dir: &[u8], bytes: u32) -> Nfs<Vec<(Vec<u8>, Option<Attributes>, Option<Handle>)>> {
+    pub fn list_all(
+        &mut self,
+        dir: &[u8],
+        bytes: u32,
+    ) -> Nfs<Vec<(Vec<u8>, Option<Attributes>, Option<Handle>)>> {
         let (mut entries, mut cookie) = (Vec::new(), 0);
         loop {
             let arguments = Xdr::default().opaque(dir).long(cookie).long(0).number(bytes / 4).number(bytes);

@@ -104,7 +104,9 @@ fn handles_that_were_made_up_lead_nowhere() {
         handle[at..at + 8].copy_from_slice(&value.to_be_bytes());
         handle
     };
-    for (at, values) in [(4, &[0, 1, u64::MAX][..]), (12, &[0, 1, u64::MAX]), (20, &[1, u64::MAX]), (36, &[0, 9])] {
+    for (at, values) in
+        [(4, &[0, 1, u64::MAX][..]), (12, &[0, 1, u64::MAX]), (20, &[1, u64::MAX]), (36, &[0, 9])]
+    {
         for value in values {
             assert_eq!(client.stat(&with(at, *value)), Err(STALE), "{value} at {at}");
         }

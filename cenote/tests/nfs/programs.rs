@@ -10,7 +10,10 @@ fn are_missing() -> bool {
     if testkit::skipped("nfs", "libnfs's programs") {
         return true;
     }
-    assert!(Command::new("nfs-ls").arg("--help").output().is_ok(), "no libnfs-utils (scripts/install-test-tools)");
+    assert!(
+        Command::new("nfs-ls").arg("--help").output().is_ok(),
+        "no libnfs-utils (scripts/install-test-tools)"
+    );
     false
 }
 
@@ -32,9 +35,12 @@ fn libnfs_writes_reads_and_lists() {
     let served = Served::start();
     let path = served.share("fs", "rw,no_root_squash,insecure");
     let port = served.address.port();
-    let url = |name: &str| format!("nfs://127.0.0.1{path}{name}?version=3&nfsport={port}&mountport={port}&uid=0&gid=0");
+    let url = |name: &str| {
+        format!("nfs://127.0.0.1{path}{name}?version=3&nfsport={port}&mountport={port}&uid=0&gid=0")
+    };
     let folder = served.session.directory();
-    let data: Vec<u8> = (0..5_000_000u32).flat_map(|at| (at.wrapping_mul(2_654_435_761) >> 24).to_le_bytes()).collect();
+    let data: Vec<u8> =
+        (0..5_000_000u32).flat_map(|at| (at.wrapping_mul(2_654_435_761) >> 24).to_le_bytes()).collect();
     let (here, back) = (folder.join("here"), folder.join("back"));
     fs::write(&here, &data).unwrap();
     done("nfs-cp", &[here.to_str().unwrap(), &url("/copied")]);

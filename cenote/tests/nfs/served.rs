@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::client::{ACCES, Client, EXIST, NFS, NOENT, Share, STALE, User, Xdr};
+use crate::client::{ACCES, Client, EXIST, NFS, NOENT, STALE, Share, User, Xdr};
 use crate::{Served, address};
 
 /// For root, from any port.
@@ -211,7 +211,7 @@ fn permissions_are_those_of_the_user_who_asks() {
     one.write(&program, 0, b"#!", 0).unwrap();
     assert_eq!(one.stat(&program).unwrap().mode, 0o777);
 
-    // A client that does not say who asks is nobody in particular.
+    // A client that does not say who asks is the anonymous user.
     let mut unnamed = Client { user: None, ..served.connect(User::root()) };
     let by_none = unnamed.create(&root, "unnamed", 0o600).unwrap();
     assert_eq!(unnamed.stat(&by_none).unwrap().uid, 65_534);

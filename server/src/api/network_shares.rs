@@ -60,11 +60,12 @@ impl Action for UnshareFilesystems {
         "Ends the sharing of one filesystem with the network, or of all",
     )
     .in_words("unshare", "target");
-    const DELEGATED: Delegated<Self> = Delegated::Needs("`share`, for one filesystem by its name", |request| {
-        let name = request.target.as_ref().filter(|target| !target.starts_with('/'));
-        let needs = vec![name.map_or(Need::Never, |name| Need::on("share", name))];
-        Ok((request, needs))
-    });
+    const DELEGATED: Delegated<Self> =
+        Delegated::Needs("`share`, for one filesystem by its name", |request| {
+            let name = request.target.as_ref().filter(|target| !target.starts_with('/'));
+            let needs = vec![name.map_or(Need::Never, |name| Need::on("share", name))];
+            Ok((request, needs))
+        });
     type Reply = SharesChanged;
 }
 

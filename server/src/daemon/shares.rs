@@ -234,7 +234,11 @@ impl OpenPool {
     }
 
     /// The same for all, at the end of the pool. By force, requests that do not end are left behind.
-    pub(super) fn close_all_shares(&self, doing: &str, force: bool) -> Result<Option<SharesClosed<'_>>, ApiError> {
+    pub(super) fn close_all_shares(
+        &self,
+        doing: &str,
+        force: bool,
+    ) -> Result<Option<SharesClosed<'_>>, ApiError> {
         match self.shares.close(if force { ENDS_BY_FORCE } else { ENDS_WITHIN }, Arc::new(|_| true)) {
             Ok(closed) => Ok(Some(closed)),
             Err(name) if force => {
@@ -316,7 +320,8 @@ impl OpenPool {
                 |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();
             let (text, path) = (word(Prop::Sharenfs), word(Prop::Mountpoint));
             let is_shared = !text.is_empty() && text != "off";
-            let is_placed = path.starts_with('/') && word(Prop::Canmount) != "off" && word(Prop::Zoned) != "on";
+            let is_placed =
+                path.starts_with('/') && word(Prop::Canmount) != "off" && word(Prop::Zoned) != "on";
             if !is_shared || !is_placed || word(Prop::Keystatus) == "unavailable" {
                 continue;
             }

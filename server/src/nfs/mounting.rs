@@ -97,12 +97,11 @@ fn mount<S: Shares>(context: &Context<'_, S>, path: &[u8]) -> Result<(Handle, St
 where
     S::Share: Share<Rules = Rules>,
 {
-    let (share, inside) = found(&context.server.shares, path).ok_or_else(|| {
-        match context.server.shares.is_complete() {
+    let (share, inside) =
+        found(&context.server.shares, path).ok_or_else(|| match context.server.shares.is_complete() {
             true => Status::NOENT,
             false => Status::SERVERFAULT,
-        }
-    })?;
+        })?;
     let refused = |status: Status| {
         log_refused(context.peer, share.name(), status);
         // The client would take it for a lack of time.
@@ -153,7 +152,8 @@ fn found<'a, S: Shares>(shares: &S, path: &'a [u8]) -> Option<(Arc<S::Share>, Ve
         let at = self::names(share.path())?;
         names.starts_with(&at).then_some(at.len())
     };
-    let (depth, share) = listed.iter().filter_map(|share| Some((depth(share)?, share))).max_by_key(|(depth, _)| *depth)?;
+    let (depth, share) =
+        listed.iter().filter_map(|share| Some((depth(share)?, share))).max_by_key(|(depth, _)| *depth)?;
     Some((Arc::clone(share), names.get(depth..)?.to_vec()))
 }
 

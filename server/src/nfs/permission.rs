@@ -178,7 +178,8 @@ mod tests {
             bytes
         };
         let none = u32::MAX;
-        let acl = acl(&[(1, 6, none), (2, 7, 30), (4, 4, none), (8, 3, 40), (0x10, 6, none), (0x20, 1, none)]);
+        let acl =
+            acl(&[(1, 6, none), (2, 7, 30), (4, 4, none), (8, 3, 40), (0x10, 6, none), (0x20, 1, none)]);
         let of = |by: &Credentials| rights(&file(0o661), Some(&acl), by);
         assert_eq!(of(&user(10, 1, &[])), 6);
         assert_eq!(of(&user(30, 1, &[])), 6, "by the mask");

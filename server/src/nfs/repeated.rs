@@ -61,7 +61,9 @@ impl Repeated {
             Entry::Occupied(known) => {
                 return known.get().clone().map_or(Seen::UnderWay, Seen::Answered);
             }
-            Entry::Vacant(place) => drop(place.insert(None)),
+            Entry::Vacant(place) => {
+                place.insert(None);
+            }
         }
         kept.order.push_back(key);
         while kept.order.len() > MOST {

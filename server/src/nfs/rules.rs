@@ -105,7 +105,11 @@ impl Grant {
             if by.uid == 0 {
                 by.uid = uid;
             }
-            by.groups.iter_mut().chain([&mut by.gid]).filter(|group| **group == 0).for_each(|group| *group = gid);
+            by.groups
+                .iter_mut()
+                .chain([&mut by.gid])
+                .filter(|group| **group == 0)
+                .for_each(|group| *group = gid);
         }
         by
     }
@@ -155,7 +159,7 @@ impl Rules {
 /// The parts of a list with colons between them, which addresses in brackets may have too.
 fn hosts(list: &str) -> impl Iterator<Item = &str> {
     let mut is_inside = false;
-    let split = list.split(move |character| {
+    let split = list.split(move |character: char| {
         is_inside = (is_inside || character == '[') && character != ']';
         character == ':' && !is_inside
     });

@@ -191,7 +191,11 @@ impl<S> Drop for Running<S> {
 ///
 /// # Errors
 /// The system gives no threads.
-pub async fn serve<S: Shares>(mut listener: Listener, shares: S, clients: Arc<Clients>) -> io::Result<Infallible>
+pub async fn serve<S: Shares>(
+    mut listener: Listener,
+    shares: S,
+    clients: Arc<Clients>,
+) -> io::Result<Infallible>
 where
     S::Share: Share<Rules = Rules>,
 {
@@ -299,7 +303,9 @@ where
     S::Share: Share<Rules = Rules>,
 {
     let listed = shared.server.shares.listed();
-    listed.iter().any(|share| share.rules().is_some_and(|rules| rules.grant(peer.ip(), peer.port()).is_some()))
+    listed
+        .iter()
+        .any(|share| share.rules().is_some_and(|rules| rules.grant(peer.ip(), peer.port()).is_some()))
 }
 
 /// The head of the next request; nothing where the client is gone, or silent for long.
@@ -375,7 +381,7 @@ where
 }
 
 /// The answer to a request; none to one that is under way already.
-pub(super) fn answered<S: Shares>(
+fn answered<S: Shares>(
     server: &Server<S>,
     record: &[u8],
     peer: SocketAddr,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use engine::dsl::{Dataset, Kind};
+use engine::dsl::Kind;
 use engine::properties::{Environment, Prop, Style};
 
 use super::{FileShare, NfsServer, SharedFilesystems};
@@ -21,7 +21,10 @@ const NOT_SERVED: &str = "this daemon does not serve NFS: start it with --nfs AD
 
 impl Daemon {
     /// Serves what is shared by NFS, where that is asked for, until the future is dropped.
-    pub(in crate::daemon) async fn serve_files(self: Arc<Self>, listener: Option<Listener>) -> std::io::Result<()> {
+    pub(in crate::daemon) async fn serve_files(
+        self: Arc<Self>,
+        listener: Option<Listener>,
+    ) -> std::io::Result<()> {
         let Some(listener) = listener else { return Ok(()) };
         let clients = Arc::<Clients>::default();
         let server = NfsServer { listening: listener.listening(), clients: Arc::clone(&clients) };
@@ -33,14 +36,16 @@ impl Daemon {
 
     /// What a user should know who shares filesystems.
     pub(in crate::daemon) fn nfs_notes(&self, properties: &[(String, String)]) -> Vec<String> {
-        let shared = properties.iter().find(|(name, text)| {
-            Prop::from_name(name) == Some(Prop::Sharenfs) && text != "off"
-        });
+        let shared = properties
+            .iter()
+            .find(|(name, text)| Prop::from_name(name) == Some(Prop::Sharenfs) && text != "off");
         let Some((_, text)) = shared else { return Vec::new() };
         let fault = text.parse::<nfs::Rules>().err();
         let not_served = self.nfs.get().is_none().then(|| NOT_SERVED.to_owned());
         let why = fault.or(not_served);
-        why.map(|why| format!("note: 'sharenfs' is set and nothing is shared by it: {why}")).into_iter().collect()
+        why.map(|why| format!("note: 'sharenfs' is set and nothing is shared by it: {why}"))
+            .into_iter()
+            .collect()
     }
 
     /// Shares one filesystem, or all whose properties say so.
@@ -170,10 +175,9 @@ impl OpenPool {
         let failed = |error| dataset_error("open", name, error);
         let dsl = self.dsl().await.map_err(failed)?;
         let entry = dsl.entry(name).await.map_err(failed)?;
-        let (Kind::Filesystem, Some(_)) = (entry.kind, entry.dataset().map(|dataset: &Dataset| dataset.object))
-        else {
+        if entry.kind != Kind::Filesystem {
             return Err(not_of_this_type(name));
-        };
+        }
         let properties = dsl.properties(&entry, &Environment::UNMOUNTED).await.map_err(failed)?;
         drop(dsl);
         let word = |prop| properties.get(prop, Style::PARSABLE).map(|shown| shown.value).unwrap_or_default();

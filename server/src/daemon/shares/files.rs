@@ -138,9 +138,8 @@ impl OpenedShare {
         }
         let tree = self.tree(file)?;
         let (node, stat) = self.node(tree, ObjectId(file.object))?;
-        let is_it = stat.generation == file.generation
-            && stat.nlink > 0
-            && stat.flags.0 & ZnodeFlags::XATTR.0 == 0;
+        let is_it =
+            stat.generation == file.generation && stat.nlink > 0 && stat.flags.0 & ZnodeFlags::XATTR.0 == 0;
         if is_it { Ok(Found::File(tree, node, Box::new(stat))) } else { Err(stale()) }
     }
 
@@ -439,7 +438,9 @@ impl Files for OpenedShare {
         }
         match (self.found(file)?, self.trees().live()) {
             (Found::Control(_), _) => Ok(None),
-            (Found::File(Tree::Head, node, _), Some(live)) => block_on(live.xattr(node.id(), POSIX_ACL_ACCESS)),
+            (Found::File(Tree::Head, node, _), Some(live)) => {
+                block_on(live.xattr(node.id(), POSIX_ACL_ACCESS))
+            }
             (Found::File(_, node, _), _) => block_on(node.xattr(POSIX_ACL_ACCESS)),
         }
     }

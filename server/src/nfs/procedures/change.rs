@@ -124,7 +124,12 @@ struct New<'a> {
 }
 
 /// Creates a file in a directory that the user may change, with the attributes that are wanted.
-fn created<F: Files>(opened: &Opened<F>, dir: &Attributes, name: &[u8], new: New<'_>) -> Result<Attributes, Error> {
+fn created<F: Files>(
+    opened: &Opened<F>,
+    dir: &Attributes,
+    name: &[u8],
+    new: New<'_>,
+) -> Result<Attributes, Error> {
     let by = &opened.by;
     // A directory with set-group-id passes its group on.
     let gid = if dir.mode & SETGID != 0 { dir.gid } else { by.gid };
@@ -149,7 +154,12 @@ fn write_created<F: Files>(opened: &Opened<F>, w: &mut Writer, file: FileId, dir
 }
 
 /// Creates what is no regular file, and answers.
-fn create_other<S: Shares>(c: &Context<'_, S>, place: Place<'_>, new: New<'_>, w: &mut Writer) -> Result<(), Status>
+fn create_other<S: Shares>(
+    c: &Context<'_, S>,
+    place: Place<'_>,
+    new: New<'_>,
+    w: &mut Writer,
+) -> Result<(), Status>
 where
     S::Share: Share<Rules = Rules>,
 {
@@ -161,7 +171,8 @@ where
     {
         return Err(Status::PERM);
     }
-    let file = created(&opened, &parent, name, new).map_err(|error| opened.told("create a file in", dir, &error))?;
+    let file =
+        created(&opened, &parent, name, new).map_err(|error| opened.told("create a file in", dir, &error))?;
     let rest = Wanted { mode: None, size: None, ..new.wanted };
     set(&opened, &file, &rest)?;
     opened.settle(dir)?;
@@ -329,7 +340,12 @@ where
     Ok(taken(c, place, true, w))
 }
 
-fn taken<S: Shares>(c: &Context<'_, S>, place: Place<'_>, is_directory: bool, w: &mut Writer) -> Result<(), Status>
+fn taken<S: Shares>(
+    c: &Context<'_, S>,
+    place: Place<'_>,
+    is_directory: bool,
+    w: &mut Writer,
+) -> Result<(), Status>
 where
     S::Share: Share<Rules = Rules>,
 {

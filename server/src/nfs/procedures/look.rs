@@ -213,7 +213,8 @@ where
     let mut act = || {
         let (opened, file) = c.open(handle)?;
         let attributes = opened.stat(file)?;
-        let space = opened.files.space(file).map_err(|error| opened.told("read the space of", file, &error))?;
+        let space =
+            opened.files.space(file).map_err(|error| opened.told("read the space of", file, &error))?;
         w.flag(true);
         opened.write_attributes(w, &attributes);
         w.long(space.blocks.saturating_mul(space.block_size));
@@ -264,7 +265,8 @@ where
     let mut act = || {
         let (opened, file) = c.open(handle)?;
         let attributes = opened.stat(file)?;
-        let space = opened.files.space(file).map_err(|error| opened.told("read the space of", file, &error))?;
+        let space =
+            opened.files.space(file).map_err(|error| opened.told("read the space of", file, &error))?;
         w.flag(true);
         opened.write_attributes(w, &attributes);
         w.number(u32::MAX);

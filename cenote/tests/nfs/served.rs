@@ -212,7 +212,8 @@ fn permissions_are_those_of_the_user_who_asks() {
     assert_eq!(one.stat(&program).unwrap().mode, 0o777);
 
     // A client that does not say who asks is the anonymous user.
-    let mut unnamed = Client { user: None, ..served.connect(User::root()) };
+    let mut unnamed = served.connect(User::root());
+    unnamed.user = None;
     let by_none = unnamed.create(&root, "unnamed", 0o600).unwrap();
     assert_eq!(unnamed.stat(&by_none).unwrap().uid, 65_534);
 }

@@ -23,7 +23,7 @@ use super::handle::Handle;
 use super::rpc::{Refusal, SYSTEM, done};
 use super::rules::Rules;
 use super::status::Status;
-use super::xdr::{Garbage, Reader, Writer};
+use super::xdr::{Garbage, Reader};
 use crate::files::{FileId, Files, Named, Share, Shares};
 
 /// The number of the program.

@@ -156,6 +156,15 @@ impl Rules {
     }
 }
 
+/// A network as a list has it: without a colon outside of brackets.
+fn bracketed(network: &str) -> String {
+    match network.split_once('/') {
+        _ if !network.contains(':') => network.to_owned(),
+        Some((address, bits)) => format!("[{address}]/{bits}"),
+        None => format!("[{network}]"),
+    }
+}
+
 /// The parts of a list with colons between them, which addresses in brackets may have too.
 fn hosts(list: &str) -> impl Iterator<Item = &str> {
     let mut is_inside = false;
@@ -240,7 +249,7 @@ impl fmt::Display for Rules {
             let access = if client.is_read_only { "ro" } else { "rw" };
             words.push(match client.network {
                 None => access.to_owned(),
-                Some(network) => format!("{access}={network}"),
+                Some(network) => format!("{access}={}", bracketed(&network.to_string())),
             });
         }
         let (uid, gid) = self.anonymous;
@@ -331,7 +340,7 @@ mod tests {
         for text in ["sec=krb5:sys,crossmnt,no_subtree_check,fsid=0,mp", "rw=*"] {
             assert_eq!(rules(text).to_string(), "rw");
         }
-        let text = "rw=10.0.0.0/8,ro=fd00::/8,all_squash,anonuid=1,anongid=2,async,insecure,nordirplus";
+        let text = "rw=10.0.0.0/8,ro=[fd00::]/8,all_squash,anonuid=1,anongid=2,async,insecure,nordirplus";
         assert_eq!(rules(text).to_string(), text);
     }
 }

@@ -70,9 +70,9 @@ fn filesystems_inherit_and_each_is_a_share_of_its_own() {
     let file = client.create(&inner, "file", 0o600).unwrap();
     assert_eq!(client.rename((&inner, "file"), (&root, "file")), Err(18));
     assert_eq!(client.link(&file, &root, "file"), Err(18));
-    served.session.print(&["zfs", "set", "canmount=off", "tank/a/b"]);
+    served.session.print(&["zfs", "set", "-u", "canmount=off", "tank/a/b"]);
     assert_eq!(client.stat(&inner), Err(STALE));
-    served.session.print(&["zfs", "set", "canmount=on", "tank/a/b"]);
+    served.session.print(&["zfs", "set", "-u", "canmount=on", "tank/a/b"]);
     assert_eq!(client.stat(&file).unwrap().kind, 1);
 }
 

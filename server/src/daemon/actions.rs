@@ -171,7 +171,7 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 91] = [
+pub static ACTIONS: [Known; 94] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),

@@ -7,7 +7,6 @@ use engine::properties::format::nicebytes;
 use serde_json::Value;
 use server::api::{ListNfs, NfsListing};
 
-use crate::client;
 use crate::output;
 use crate::table::{Column, Layout};
 
@@ -22,7 +21,7 @@ pub struct Arguments {
 impl Arguments {
     /// Does it.
     pub fn run(self) -> Result<()> {
-        let listed = client::call(&ListNfs {}).map_err(output::report)?;
+        let listed = output::ask(&ListNfs {}, |_| NfsListing::default()).map_err(output::report)?;
         if self.json {
             let mut document = output::document("nfs");
             if let Ok(Value::Object(fields)) = serde_json::to_value(&listed) {

@@ -21,6 +21,7 @@ use crate::inject;
 use crate::lab::Lab;
 use crate::man;
 use crate::mount_helper;
+use crate::nfs;
 use crate::output;
 use crate::replicate;
 use crate::reshape;
@@ -144,6 +145,8 @@ pub enum Command {
     Share(share::Share),
     /// Show which protocols serve volumes, to whom, and where
     Shares(share::List),
+    /// Show what is shared by NFS, with whom and where, and the clients
+    Nfs(nfs::Arguments),
     /// What an ARC of another size, or a cache device, would do for the reads that come
     WhatIf(what_if::Arguments),
     /// Show and set numbers of the daemon while it runs, under the names of OpenZFS's parameters
@@ -198,6 +201,7 @@ impl Command {
             Self::Doctor(arguments) => arguments.run(),
             Self::Share(arguments) => arguments.run(),
             Self::Shares(arguments) => arguments.run(),
+            Self::Nfs(arguments) => arguments.run(),
             Self::Lab(command) => command.run(),
             Self::Api(arguments) => arguments.run(),
             Self::Completion(arguments) => output::print(arguments.script()),

@@ -27,6 +27,7 @@ mod inject;
 mod lab;
 mod man;
 mod mount_helper;
+mod nfs;
 mod not_yet;
 mod output;
 mod parameters;

@@ -16,14 +16,12 @@ use crate::cli::Cli;
 use crate::output::{FAILED, USAGE};
 
 /// Commands that are missing, and what to do instead.
-const COMMANDS: [(&str, &str, &str); 9] = [
+const COMMANDS: [(&str, &str, &str); 7] = [
     ("zpool", "split", "OpenZFS splits pools that were exported here"),
     ("zfs", "jail", "jails are FreeBSD's"),
     ("zfs", "program", "a script of 'zfs' commands does the same, each command on its own"),
     ("zfs", "redact", "OpenZFS redacts snapshots in pools that were exported here"),
-    ("zfs", "share", "share the mountpoint by /etc/exports (with fsid=) or smb.conf"),
     ("zfs", "unjail", "jails are FreeBSD's"),
-    ("zfs", "unshare", "take the mountpoint out of /etc/exports or smb.conf"),
     (
         "zfs",
         "unzone",

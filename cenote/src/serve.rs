@@ -71,6 +71,7 @@ impl Sockets {
                 tcp: tcp.listen(inherited).await,
                 has_tls: tcp.tls_certificate.is_some(),
                 iscsi: tcp.listen_iscsi(inherited).await,
+                nfs: tcp.listen_nfs(inherited).await,
                 vhost_user: tcp.vhost_user_folder()?,
             },
             public: None,

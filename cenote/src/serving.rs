@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use server::block::{self, Limits};
-use server::daemon::{Daemon, ISCSI_SERVICE, TCP_SERVICE};
+use server::daemon::{Daemon, ISCSI_SERVICE, NFS_SERVICE, TCP_SERVICE};
 use server::iscsi::Secrets;
 use server::listening::{HostPort, Listener};
 use server::nbd::{self, Tls};
@@ -128,6 +128,11 @@ pub struct TcpArguments {
     /// 'target NAME SECRET' for those that ask the target for a proof too
     #[arg(long, value_name = "FILE", requires = "iscsi")]
     pub iscsi_secrets: Option<PathBuf>,
+    /// Serve filesystems by NFS (version 3) too: those that the property sharenfs shares, to the clients that
+    /// it lets in; may be given several times, and takes names, as --nbd-tcp does. Clients mount with
+    /// port=PORT,mountport=PORT,nolock
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub nfs: Vec<HostPort>,
     /// Serve volumes to virtual machines on this machine too: each on a socket of its own in this folder,
     /// named like the volume (DIR/POOL/VOLUME.sock), as vhost-user-blk devices
     #[arg(long, value_name = "DIR")]
@@ -167,6 +172,14 @@ impl TcpArguments {
             loaded.map(Some).map_err(|error| format!("cannot serve with TLS: {error}"))
         };
         Some(Listener::bind_with(TCP_SERVICE, self.nbd_tcp.clone(), load, inherited).await)
+    }
+
+    /// Listens for NFS, where that is asked for.
+    pub async fn listen_nfs(&self, inherited: &mut Inherited) -> Option<Listener> {
+        if self.nfs.is_empty() {
+            return None;
+        }
+        Some(Listener::bind_with(NFS_SERVICE, self.nfs.clone(), || Ok(()), inherited).await)
     }
 
     /// The folder of sockets for virtual machines, as an absolute path.

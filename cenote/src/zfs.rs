@@ -19,6 +19,7 @@ mod rewrite;
 mod select;
 mod send;
 mod set;
+mod share;
 mod snapshot;
 mod sort;
 mod upgrade;
@@ -92,6 +93,10 @@ pub enum Zfs {
     /// Unmount filesystems
     #[command(alias = "umount")]
     Unmount(mount::UnmountArguments),
+    /// Share filesystems with the network, as their properties say
+    Share(share::ShareArguments),
+    /// End the sharing of filesystems
+    Unshare(share::UnshareArguments),
     /// Hold snapshots, so that they cannot be destroyed
     Hold(snapshot::HoldArguments),
     /// Take holds away
@@ -138,6 +143,8 @@ impl Zfs {
             Self::UnloadKey(arguments) => arguments.run(),
             Self::ChangeKey(arguments) => arguments.run(),
             Self::Mount(arguments) => arguments.run(),
+            Self::Share(arguments) => arguments.run(),
+            Self::Unshare(arguments) => arguments.run(),
             Self::Unmount(arguments) => arguments.run(),
             Self::Hold(arguments) => arguments.run(false),
             Self::Release(arguments) => arguments.run(true),

@@ -25,6 +25,7 @@
 //! | `sync_tasks` | calling the engine for changes, and what OpenZFS calls these in the history |
 //! | `mounts` | mounted filesystems: where, in which order, with which options |
 //! | `volumes` | volumes and their clients |
+//! | `shares` | filesystems that are shared with a network, and their clients |
 //! | `datasets` | listing and changing datasets, permissions, keys |
 //! | `streams` | send, receive, diff, and states that are lent |
 //! | `pools` | pools as a whole, and their vdevs |
@@ -46,6 +47,7 @@ mod names;
 mod open_pool;
 mod pools;
 mod refusals;
+mod shares;
 mod streams;
 mod sync_tasks;
 mod volumes;
@@ -85,7 +87,7 @@ pub use streams::receive::{StreamInput, StreamSource, dispatch_receive, stream_o
 pub use streams::send::{Sending, dispatch_send};
 pub use volumes::VolumeExport;
 pub use volumes::attached::DeviceMaker;
-pub use volumes::endpoints::{Endpoints, ISCSI as ISCSI_SERVICE, TCP as TCP_SERVICE};
+pub use volumes::endpoints::{Endpoints, ISCSI as ISCSI_SERVICE, NFS as NFS_SERVICE, TCP as TCP_SERVICE};
 pub use volumes::exports::Volumes;
 pub use volumes::list::VolumeList;
 pub(crate) use watch::feed::{Seen, told};
@@ -112,6 +114,8 @@ pub struct Daemon {
     nbd: OnceLock<NbdAddresses>,
     /// Where volumes are served by iSCSI.
     iscsi: OnceLock<Listening>,
+    /// Where filesystems are served by NFS.
+    nfs: OnceLock<shares::NfsServer>,
     /// Where sockets of volumes for virtual machines are.
     vhost_user: OnceLock<(PathBuf, vhost_user::Faults)>,
     /// How many imports of the pools of the cache file go on.
@@ -188,6 +192,7 @@ impl Daemon {
             requests: memory::for_requests(bytes),
             nbd: OnceLock::new(),
             iscsi: OnceLock::new(),
+            nfs: OnceLock::new(),
             vhost_user: OnceLock::new(),
             importing: Sender::default(),
             link: None,

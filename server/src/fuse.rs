@@ -20,6 +20,7 @@
 //! | `rollback` | another filesystem behind a mount that stays (`zfs rollback`) |
 //! | `seek_hole` | where data and holes are, also in pages that only the kernel has |
 //! | `snapshot_dir`, `snapshot_taker` | `mkdir` in `.zfs/snapshot` |
+//! | `outside` | changes that came through another protocol |
 //! | `mmap_times` | times that are set for files that are mapped and changed |
 //! | `wire` | the protocol: bytes and requests |
 //! | `connection` | what all threads of a session share |
@@ -76,6 +77,7 @@ mod mountpoint;
 mod node;
 mod notifier;
 mod options;
+mod outside;
 mod readers;
 mod receive_buffer;
 mod rename_mount;
@@ -98,7 +100,10 @@ pub use given::{GivenMount, NotResumed};
 pub use holders::Holders;
 pub use mountpoint::{Table, answers, clear_stale, clear_stale_of, dead_mounts, device_at};
 pub use node::ZFS_DIR as ZFS_DIRECTORY_INODE;
+pub(crate) use node::{Node, SNAPSHOT_DIR, SNAPSHOT_NAME, Tree, ZFS_DIR, ZFS_NAME};
 pub use options::MountOptions;
+pub(crate) use options::Snapdir;
+pub use outside::Outside;
 pub use rollback::Difference;
 pub use snapshot_taker::SnapshotTaker;
 pub use unused::require_unused;
@@ -116,7 +121,7 @@ use engine::zpl::{AclType, LiveZpl};
 
 use crate::commit_on_unmount::commit;
 use freeze::{Freezable, Frozen};
-use mounted_datasets::MountedDatasets;
+pub(crate) use mounted_datasets::MountedDatasets;
 use mountpoint::{Mountpoint, SpareMount};
 use rename_mount::RenameError;
 use served::Served;

@@ -1,4 +1,4 @@
-//! The daemon: HTTP API, NBD, iSCSI and vhost-user exports, FUSE mounts.
+//! The daemon: HTTP API, NBD, iSCSI and vhost-user exports, FUSE mounts, NFS shares.
 
 pub mod api;
 pub mod audit;
@@ -12,6 +12,7 @@ mod cpu_latency;
 pub mod daemon;
 pub mod descriptors;
 mod feed;
+pub mod files;
 pub mod fuse;
 pub mod gate;
 pub mod handover;
@@ -21,6 +22,7 @@ pub mod listening;
 mod load;
 pub mod metrics;
 pub mod nbd;
+pub mod nfs;
 pub mod public;
 pub mod runtime;
 pub mod sizes;

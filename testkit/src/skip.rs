@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `golden` | tests on the pools that OpenZFS made |
 //! | `fuse` | tests that mount |
+//! | `nfs` | tests by libnfs's programs |
 //! | `openzfs` | tests that compare with OpenZFS's own tools |
 //! | `kernel` | tests that boot a virtual machine with OpenZFS's kernel module |
 

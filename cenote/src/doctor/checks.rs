@@ -55,7 +55,7 @@ fn bad(state: State, check: &'static str, found: impl Into<String>, cost: &str, 
 }
 
 /// Ports where clients look for what the daemon can serve.
-const PORTS: [(u16, &str); 3] = [(10_809, "NBD"), (3260, "iSCSI"), (9134, "metrics")];
+const PORTS: [(u16, &str); 4] = [(10_809, "NBD"), (3260, "iSCSI"), (2049, "NFS"), (9134, "metrics")];
 /// Fewer open files than these run out with some hundred volumes, mounts and clients.
 const FEW_FILES: u64 = 65_536;
 /// The kernel counts what rings of old kernels pin against this limit.
@@ -289,7 +289,7 @@ fn ports(machine: &Machine) -> Finding {
     let used: Vec<String> =
         PORTS.iter().filter(is_foreign).map(|(port, what)| format!("{port} ({what})")).collect();
     if used.is_empty() {
-        return ok(name, "those of NBD, iSCSI and metrics are free, or the daemon's");
+        return ok(name, "those of NBD, iSCSI, NFS and metrics are free, or the daemon's");
     }
     bad(
         State::Note,

@@ -142,7 +142,13 @@ pub struct Network {
 }
 
 impl Network {
-    fn has(self, address: IpAddr) -> bool {
+    /// How many bits are the same in all of them.
+    pub fn prefix_bits(self) -> u8 {
+        self.prefix_bits
+    }
+
+    /// Whether an address is among them.
+    pub fn has(self, address: IpAddr) -> bool {
         let bits = |address: IpAddr| match address.to_canonical() {
             IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 32),
             IpAddr::V6(address) => (address.to_bits(), 128),

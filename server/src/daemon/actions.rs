@@ -171,7 +171,7 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 91] = [
+pub static ACTIONS: [Known; 94] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),
@@ -251,6 +251,9 @@ pub static ACTIONS: [Known; 91] = [
     later!(Mount: mount),
     later!(Unmount: unmount),
     now!(ListMounts: list_mounts),
+    later!(ShareFilesystems: share_filesystems),
+    later!(UnshareFilesystems: unshare_filesystems),
+    now!(ListNfs: list_nfs),
     later!(AttachVolume: attach_volume),
     later!(DetachVolume: detach_volume),
     now!(ListAttached: list_attached),

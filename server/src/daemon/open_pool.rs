@@ -23,6 +23,7 @@ use ondisk::Guid;
 
 use super::mounts::Mount;
 use super::refusals::suspended;
+use super::shares::PoolShares;
 use super::streams::lent_views::LentViews;
 use super::streams::receive::input::Receives;
 use super::volumes::attached::Devices;
@@ -48,6 +49,8 @@ pub struct OpenPool {
     /// requests that add datasets. False once it is closed.
     changes: tokio::sync::RwLock<bool>,
     pub(super) mounts: Mutex<BTreeMap<String, Mount>>,
+    /// What is shared with a network.
+    pub(super) shares: PoolShares,
     pub(super) volumes: RwLock<Arc<VolumeList>>,
     /// Told of each change of those.
     pub(super) volume_changes: Announcer,
@@ -116,6 +119,7 @@ impl OpenPool {
             mount_options,
             changes: tokio::sync::RwLock::new(true),
             mounts: Mutex::default(),
+            shares: PoolShares::default(),
             volumes: RwLock::default(),
             volume_changes,
             connections: Mutex::new(Some(Vec::new())),

@@ -396,6 +396,18 @@ impl MountedDatasets {
         Ok(self.listed()?.places.iter().position(|place| place.name.as_deref() == Some(name)))
     }
 
+    /// The guid of the snapshot of a place.
+    pub fn snapshot_guid(&self, place: usize) -> Result<u64> {
+        Ok(self.snapshot(place)?.dataset.phys.guid.get())
+    }
+
+    /// The place of the snapshot with a guid.
+    pub fn place_of_guid(&self, guid: u64) -> Result<Option<usize>> {
+        let listed = self.listed()?;
+        let is_meant = |slot: &SnapshotSlot| slot.is_open() && slot.snapshot.dataset.phys.guid.get() == guid;
+        Ok(listed.places.iter().position(is_meant))
+    }
+
     /// The list as it was brought up to date last.
     fn lock(&self) -> MutexGuard<'_, Snapshots> {
         match self.snapshots.try_lock() {

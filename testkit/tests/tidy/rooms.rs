@@ -18,6 +18,7 @@ const ROOMS: &[&str] = &[
     "sync_tasks",
     "mounts",
     "volumes",
+    "shares",
     "datasets",
     "streams",
     "pools",

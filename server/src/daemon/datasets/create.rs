@@ -50,6 +50,7 @@ impl Daemon {
             return Err(ApiError::invalid(format!("{doing}: quotas of users do not apply to volumes")));
         }
         let mut warnings = kept::notes(&request.properties);
+        warnings.extend(self.nfs_notes(&request.properties));
         let volume = match request.volume_bytes {
             Some(bytes) => {
                 let block = volume_block(live, &mut properties, &doing, &mut warnings)?;
@@ -151,7 +152,7 @@ impl Daemon {
         let created = Created {
             created: true,
             parents: parents.clone(),
-            warnings: kept::notes(&request.properties),
+            warnings: [kept::notes(&request.properties), self.nfs_notes(&request.properties)].concat(),
             properties: request.properties,
             ..Created::default()
         };

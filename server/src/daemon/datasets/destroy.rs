@@ -190,6 +190,11 @@ impl Daemon {
         }
         pool.refuse_reshaped(&doing, is_doomed)?;
         let _closed = pool.keep_unused(&doing, is_doomed)?;
+        let of_doomed: HashSet<String> = names
+            .iter()
+            .map(|name| name.split_once('@').map_or(name.as_str(), |(of, _)| of).to_owned())
+            .collect();
+        let _shares = pool.close_shares(&doing, move |name| of_doomed.contains(name))?;
         let _snapshots = pool.close_snapshots(&doing, &names)?;
         let unmounted = self.unmount_mounts(pool, &changing, request.force, is_doomed).await?;
         if !pool.in_use_where(is_doomed).is_empty() {

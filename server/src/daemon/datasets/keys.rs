@@ -174,6 +174,9 @@ impl Daemon {
         let users = dsl.key_users(&root.dir).await.map_err(failed)?;
         let users: HashSet<_> = users.iter().map(|dir| dir.name.clone()).collect();
         let is_user = |dataset: &str| users.contains(dataset.split('@').next().unwrap_or(dataset));
+        let of_key = users.clone();
+        let doing = format!("cannot unload key for '{name}'");
+        let _shares = pool.close_shares(&doing, move |dataset| of_key.contains(dataset))?;
         let in_use = pool.in_use_where(is_user);
         pool.detach_devices(|_| true, false);
         if let Some(user) = in_use.first() {

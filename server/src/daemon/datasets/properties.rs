@@ -78,6 +78,7 @@ impl Daemon {
         }
         if set.failed.len() < request.datasets.len() {
             set.warnings.extend(kept::notes(&request.properties));
+            set.warnings.extend(self.nfs_notes(&request.properties));
         }
         Ok(set)
     }

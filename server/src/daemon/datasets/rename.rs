@@ -62,6 +62,8 @@ impl Daemon {
         let changing = pool.change().await?;
         pool.refuse_reshaped(&doing, |volume| is_at_or_below(volume, from))?;
         let _closed = pool.keep_unused(&doing, |volume| is_at_or_below(volume, from))?;
+        let top = from.clone();
+        let _shares = pool.close_shares(&doing, move |name| is_at_or_below(name, &top))?;
         let how = (request.no_remount, request.force);
         let moving = self.begin_rename(&pool, &changing, (from, to), how).await?;
         let (old, new) = (from.clone(), to.clone());

@@ -239,6 +239,8 @@ impl Daemon {
             let clients = Connected::clients(&connected);
             ApiError::busy(format!("{doing}: requests to '{of}' do not finish, of {clients}"))
         })?;
+        let share = of.clone();
+        let _shares = pool.close_shares(&doing, move |name| name == share)?;
         let inside = pool.mounted_inside(&of);
         pool.keep_mounts(&inside);
         let begun = async {

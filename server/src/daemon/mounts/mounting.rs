@@ -61,10 +61,14 @@ impl OpenPool {
     /// (its quotas can be set all the same, and files that were unlinked before a crash are freed), or a
     /// snapshot, whose blocks stay, and which finds them in a state that does not count. A filesystem that
     /// can only be read here is like a snapshot: it does not change.
-    async fn source(&self, plan: &Plan, options: &MountOptions) -> engine::Result<Source> {
-        let dataset = &plan.dataset;
+    pub(in crate::daemon) async fn source(
+        &self,
+        dsl: &Arc<Dsl>,
+        dataset: &Dataset,
+        writable: bool,
+    ) -> engine::Result<Source> {
         let Some(live) = self.live() else {
-            return Ok(Source::Committed(Arc::clone(&plan.dsl), dataset.clone()));
+            return Ok(Source::Committed(Arc::clone(dsl), dataset.clone()));
         };
         if !dataset.is_snapshot() {
             match live.filesystem(dataset.objset_id()).await {
@@ -73,10 +77,10 @@ impl OpenPool {
                     return Ok(Source::Live(LiveSource { pool, dataset, zpl }));
                 }
                 Err(engine::Error::Unsupported(why)) => {
-                    tracing::warn!("'{}' is mounted read-only: {why}", dataset.name);
+                    tracing::warn!("'{}' is served read-only: {why}", dataset.name);
                 }
                 // A damaged one can still be read, if that is enough.
-                Err(error) if !options.writable => {
+                Err(error) if !writable => {
                     tracing::warn!("'{}' can only be read: {error}", dataset.name);
                 }
                 Err(error) => return Err(error),
@@ -235,7 +239,7 @@ impl OpenPool {
                 Err(error) => Err(ApiError { message: refuse(error.to_string()), ..mount_error(error) }),
             };
         }
-        let source = self.source(plan, &options).await;
+        let source = self.source(&plan.dsl, &plan.dataset, options.writable).await;
         let mounted = match source {
             Ok(source) => fuse::mount(source, &plan.at, &options).map_err(mount_error),
             Err(error) => Err(dataset_error("mount", name, error)),
@@ -591,7 +595,9 @@ impl Daemon {
                 if kind != Kind::Filesystem {
                     return Err(not_of_this_type(name));
                 }
-                return Ok(self.mount_all(&pool, &changing, Some(name), &words, request.overlay).await);
+                let all = self.mount_all(&pool, &changing, Some(name), &words, request.overlay).await;
+                self.shares_follow(&pool, &all.done, true);
+                return Ok(all);
             }
             let plan = self.plan_at(&pool, name, at.as_deref()).await?;
             if request.legacy && !plan.is_legacy {
@@ -606,6 +612,7 @@ impl Daemon {
             let plan = Plan { by_system: request.legacy, ..plan };
             let overlay = request.overlay || request.legacy;
             changed.done.push(pool.mount_planned(self, &plan, &words, overlay).await?);
+            self.shares_follow(&pool, &changed.done, true);
             return Ok(changed);
         }
         let pools = match &request.pool {
@@ -621,6 +628,7 @@ impl Daemon {
         }
         let mut all = self.mount_all_of(&pools, &request.options, request.overlay).await;
         all.warnings.splice(..0, warnings);
+        pools.iter().for_each(|pool| self.shares_follow(pool, &all.done, true));
         Ok(all)
     }
 }

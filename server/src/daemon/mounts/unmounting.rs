@@ -286,6 +286,7 @@ impl Daemon {
     pub async fn unmount(&self, request: api::Unmount) -> Result<MountsChanged, ApiError> {
         let Some(target) = &request.target else {
             let mut all = self.unmount_those_of_mount_all(request.force).await;
+            self.open_pools().iter().for_each(|pool| self.shares_follow(pool, &all.done, false));
             if request.unload_keys {
                 all.failed.extend(self.unload_keys_of(&all.done).await);
             }
@@ -312,6 +313,7 @@ impl Daemon {
                 self.mount_again(&pool, &changing, std::mem::take(&mut changed.done)).await;
             }
             drop(changing);
+            self.shares_follow(&pool, &changed.done, false);
             changed.warnings.extend(pool.commit_unmounted(&changed.done, request.force));
             if request.unload_keys && changed.failed.is_empty() {
                 changed.failed.extend(self.unload_keys_of(&changed.done).await);

@@ -358,6 +358,7 @@ impl Daemon {
         if closing.is_called_off() {
             return Err(suspended(&doing));
         }
+        let _shares = open.close_all_shares(&doing, order.force)?;
         if !order.force {
             open.require_unused_mounts()
                 .map_err(|error| ApiError { message: format!("{doing}: {}", error.message), ..error })?;

@@ -98,6 +98,7 @@ impl Daemon {
         let open = self.held_open(held, self.named(options.cachefile));
         let (open, mut opened) = self.add(open, request.no_mount, opening).await?;
         opened.warnings.extend(kept::notes(&request.root_properties));
+        opened.warnings.extend(self.nfs_notes(&request.root_properties));
         opened.warnings.extend(self.keep(&open));
         if let Some(live) = open.live()
             && let Err(error) = set_quotas_at_once(&open, live, open_name, &quotas).await

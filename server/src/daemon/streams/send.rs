@@ -103,7 +103,11 @@ fn order(request: &SendSnapshot, flags: Flags) -> Order {
 fn refuse_in_use(pool: &OpenPool, entry: &Entry) -> Result<(), ApiError> {
     let name = entry.name();
     let is_head = matches!(entry.kind, Kind::Filesystem | Kind::Volume);
-    if is_head && pool.live().is_some() && !pool.in_use_where(|used| used == name).is_empty() {
+    let is_used = || {
+        !pool.in_use_where(|used| used == name).is_empty()
+            || !pool.shares_in_use(|used| used == name).is_empty()
+    };
+    if is_head && pool.live().is_some() && is_used() {
         return Err(ApiError::busy(format!(
             "warning: cannot send '{name}': target is busy; if a filesystem, it must not be mounted"
         )));

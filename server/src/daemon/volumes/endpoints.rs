@@ -19,6 +19,8 @@ use crate::{iscsi, nbd, vhost_user};
 pub const TCP: &str = "NBD over TCP";
 /// The service of iSCSI, for messages.
 pub const ISCSI: &str = "iSCSI";
+/// The service of NFS, for messages.
+pub const NFS: &str = "NFS";
 
 /// Where volumes are served beside the Unix socket.
 #[derive(Debug, Default)]
@@ -29,12 +31,14 @@ pub struct Endpoints {
     pub has_tls: bool,
     /// iSCSI; nothing is served without a proof where there are secrets.
     pub iscsi: Option<Listener<Option<iscsi::Secrets>>>,
+    /// NFS, for filesystems.
+    pub nfs: Option<Listener>,
     /// The folder of the sockets for vhost-user-blk.
     pub vhost_user: Option<PathBuf>,
 }
 
 impl Daemon {
-    /// Serves the volumes of all pools that are open now or later, on `shards`, until the future is dropped:
+    /// Serves the volumes, and by NFS the filesystems, of all pools that are open now or later, on `shards`, until the future is dropped:
     /// over NBD on the socket, and wherever else is asked for.
     ///
     /// # Errors
@@ -46,7 +50,7 @@ impl Daemon {
         shards: Arc<Shards>,
     ) -> std::io::Result<()> {
         let (unix, file) = socket;
-        let Endpoints { tcp, has_tls, iscsi, vhost_user } = others;
+        let Endpoints { tcp, has_tls, iscsi, nfs, vhost_user } = others;
         let vhost_user = vhost_user.map(|folder| (folder, vhost_user::Faults::default()));
         // Only the first server is known; there is one a process.
         let listening = tcp.as_ref().map(Listener::listening);
@@ -57,6 +61,9 @@ impl Daemon {
         }
         if let Some(iscsi) = &iscsi {
             self.listens(ISCSI, iscsi.listening());
+        }
+        if let Some(nfs) = &nfs {
+            self.listens(NFS, nfs.listening());
         }
         let _ = self.own.set(Arc::downgrade(&self));
         let _ = self.shards.set(Arc::downgrade(&shards));
@@ -86,7 +93,8 @@ impl Daemon {
             let volumes = volumes(Protocol::VhostUser);
             match vhost_user::serve_folder(folder, volumes, Arc::clone(&shards), limits()).await {}
         };
-        tokio::try_join!(on_unix, on_tcp, on_iscsi, on_vhost_user).map(|_| ())
+        let on_nfs = Arc::clone(&self).serve_files(nfs);
+        tokio::try_join!(on_unix, on_tcp, on_iscsi, on_vhost_user, on_nfs).map(|_| ())
     }
 
     /// The volumes that are served.
@@ -112,7 +120,8 @@ impl Daemon {
     /// Where it does not listen yet over TCP, and why.
     pub fn waiting_listeners(&self) -> Vec<String> {
         let nbd = self.nbd.get().and_then(|nbd| nbd.tcp.as_ref());
-        let listeners = [("NBD", nbd), ("iSCSI", self.iscsi.get())];
+        let nfs = self.nfs.get().map(|nfs| &nfs.listening);
+        let listeners = [("NBD", nbd), ("iSCSI", self.iscsi.get()), ("NFS", nfs)];
         let waiting =
             listeners.into_iter().filter_map(|(name, listening)| Some((name, listening?.waiting())));
         let told = waiting.flat_map(|(name, waiting)| {

@@ -431,6 +431,8 @@ impl Receive<'_> {
             let clients = Connected::clients(&connected);
             ApiError::busy(format!("{doing}: requests to '{of}' do not finish, of {clients}"))
         })?;
+        let share = of.to_owned();
+        let _shares = pool.close_shares(doing, move |name| name == share)?;
         let inside = pool.mounted_inside(of);
         pool.keep_mounts(&inside);
         let filled = format!("{of}/{RECEIVE_CHILD}");

@@ -22,7 +22,7 @@ use ondisk::l2arc::HEADER_BYTES;
 use ondisk::vdev_config::PoolState;
 
 use crate::random::{KEYS, user_key};
-use crate::support::{Disks, new_pool, objset_of, surroundings};
+use crate::support::{Disks, committing, new_pool, objset_of, surroundings};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 16 << 10;
@@ -284,7 +284,7 @@ fn encrypted_blocks_are_on_a_cache_device_as_they_are_in_the_pool() {
             if !is_packed {
                 // Keys go while blocks wait for the device: what waits is ciphertext.
                 feed(&pool).await;
-                pool.unload_key("tank/vol").await.unwrap();
+                committing(&pool, pool.unload_key("tank/vol")).await.unwrap();
                 feed(&pool).await;
                 load_key(&pool).await;
                 read_all(&pool).await;

@@ -635,8 +635,8 @@ fn spill_blocks_come_change_stay_and_go() {
                         let _ = committing(&pair.source, removed).await;
                     }
                     2 => {
-                        let written = zpl.write(*file, 0, &[round as u8; 3000], &WriteOptions::default());
-                        committing(&pair.source, written).await.unwrap();
+                        let (bytes, options) = ([round as u8; 3000], WriteOptions::default());
+                        committing(&pair.source, zpl.write(*file, 0, &bytes, &options)).await.unwrap();
                     }
                     _ => {}
                 }

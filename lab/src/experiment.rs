@@ -61,8 +61,8 @@
 //! # Settings
 //! A setting is known by its name. [`SettingOwner::of`] says what has it: the job (`iodepth`, `bs` …: fio's
 //! options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`, `log`, `l2arc`,
-//! `ashift`, `devices`, `missing`: devices of the first vdev that are offline, `feature@…`, and its
-//! properties with `pool.` before their names), a stack (`layer`), the way to a volume (`through`), else it
+//! `ashift`, `devices`, `missing`: devices of the first vdev that are offline, `device_luks`, `feature@…`, and
+//! its properties with `pool.` before their names), a stack (`layer`), the way to a volume (`through`), else it
 //! is a property of the volume or filesystem. So a factor is data: a property that the engine learns is at
 //! once one, and so is every option of fio with `fio.` before its name (`fio.thinktime`).
 //!

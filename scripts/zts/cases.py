@@ -55,9 +55,9 @@ GROUPS = {
     'simd': ('kernel', '/proc and /sys of the module'), 'procfs': ('kernel', '/proc/spl'),
     'privilege': ('kernel', 'privileges of Solaris'), 'rootpool': ('kernel', 'the root filesystem in a pool'),
 }
-# Cases of these groups that receive streams into encrypted datasets, and one more.
+# Cases of these groups that receive streams into encrypted datasets, and two more.
 STREAMS = {'rsend', 'cli_root/zfs_receive'}
-STREAM_CASES = {'userspace_send_encrypted'}
+STREAM_CASES = {'userspace_send_encrypted', 'userspace_encrypted'}
 ENCRYPTED = re.compile(r'encryption=(on|aes)|keyformat|change-key|load-key|-o encrypt|ENCRYPT', re.M)
 # Cases that run a test of OpenZFS's own code.
 OWN_CODE = {'run_edonr_test', 'run_sha2_test', 'run_skein_test', 'run_blake3_test', 'zpool_create_draid_004_pos'}

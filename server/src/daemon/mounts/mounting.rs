@@ -429,7 +429,7 @@ impl Daemon {
                 pool.mount_planned(self, &plan, &mounted.given, true).await
             };
             if let Err(error) = again.await {
-                tracing::warn!(%error, "cannot mount a filesystem again after an export that failed");
+                tracing::warn!(%error, "cannot mount a filesystem again that was unmounted");
             }
         }
     }
@@ -537,6 +537,12 @@ impl Daemon {
             pool.await_unmounted();
             let words: Vec<_> = request.options.iter().filter(|word| *word != "remount").cloned().collect();
             if is_remount {
+                let is_written = words.iter().rfind(|word| ["ro", "rw"].contains(&word.as_str()));
+                if is_written.is_some_and(|word| word == "rw")
+                    && (name.contains('@') || pool.live().is_none())
+                {
+                    return Err(ApiError::refused(format!("cannot remount '{name}': it is read-only")));
+                }
                 changed.done.push(self.remount(&pool, &changing, name, (words, request.legacy)).await?);
                 return Ok(changed);
             }

@@ -2,17 +2,17 @@
 //!
 //! # The idea
 //! The daemon asks with `GET`, and the body of the answer is the key, as the content of a file would be. What
-//! comes is not trusted before the key fits: the answer is bounded ([`MAX_BYTES`], whatever length it claims),
-//! and so are its head, the redirects and the time ([`Limits`]). An answer that breaks off is no key.
+//! comes is not trusted before the key fits: the answer is bounded ([`MAX_BYTES`], whatever it claims), and so
+//! are its head, the redirects and the time (`Limits`). An answer that breaks off is no key.
 //!
 //! | what | as in OpenZFS, which lets libcurl do it | here |
 //! |---|---|---|
 //! | time | 30 s for all | the same, and 10 s to reach an address |
 //! | redirects | followed | at most [`MAX_REDIRECTS`], and none from `https` to `http` |
 //! | statuses | 2xx are keys, all others errors | the same |
-//! | authorities | the system's, or `SSL_CA_CERT_FILE`, `SSL_CA_CERT_PATH` | the same, in the daemon's environment |
-//! | a server that signed its certificate itself | trusted where that is an authority | trusted where it is the only certificate in `SSL_CA_CERT_FILE`, whatever names it has |
-//! | own certificate | `SSL_CLIENT_CERT_FILE`, `SSL_CLIENT_KEY_FILE` | the same; the key may lie in the first file |
+//! | authorities | the system's, `SSL_CA_CERT_FILE`, `SSL_CA_CERT_PATH` | the same, of the daemon |
+//! | a server's own authority | trusted where it is one of these | where it is all of the first |
+//! | own certificate | `SSL_CLIENT_CERT_FILE`, `SSL_CLIENT_KEY_FILE` | the same |
 //! | name and password in the address | sent | refused: everyone who lists the dataset would read them |
 //!
 //! The caller is a thread of its own, which waits; it must hold no lock and no view of a pool meanwhile.

@@ -1,8 +1,8 @@
 //! `zfs load-key`, `zfs unload-key`, `zfs change-key`; keys of new datasets.
 //!
 //! A key belongs to an encryption root. Where its `keylocation` is a file or on a server the daemon gets it;
-//! where it is `prompt` the key is asked for, without echo on a terminal and up to three times, or read from standard
-//! input. A new key is typed twice.
+//! where it is `prompt` the key is asked for, without echo on a terminal and up to three times, or read from
+//! standard input. A new key is typed twice.
 
 use std::io::IsTerminal;
 
@@ -354,8 +354,8 @@ fn root_of(name: &str) -> Result<Result<KeyEntry, NoRoot>> {
 }
 
 /// Loads the keys of a pool, or of all, that are not loaded, where they have to be asked for. With
-/// `files_tried` those in files and on servers should be loaded by now, and one that is not is a failure, of which the user
-/// knows.
+/// `files_tried` those in files and on servers should be loaded by now, and one that is not is a failure, of
+/// which the user knows.
 pub fn load_missing_keys(pool: Option<&str>, files_tried: bool) -> Result<()> {
     let request = ListKeys { dataset: pool.map(str::to_owned), recursive: true };
     let roots = output::ask(&request, |_| Vec::new())?;

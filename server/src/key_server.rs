@@ -1,9 +1,9 @@
 //! Keys that lie on a server: `keylocation=https://…` and `http://…`.
 //!
 //! # The idea
-//! The daemon asks with `GET`, and the body of the answer is the key, as the content of a file would be. What
-//! comes is not trusted before the key fits: the answer is bounded ([`MAX_BYTES`], whatever it claims), and so
-//! are its head, the redirects and the time (`Limits`). An answer that breaks off is no key.
+//! The daemon asks with `GET`, and the body of the answer is the key, as the content of a file would be.
+//! What comes is not trusted before the key fits: the answer is bounded ([`MAX_BYTES`], whatever it claims),
+//! and so are its head, the redirects and the time (`Limits`). An answer that breaks off is no key.
 //!
 //! | what | as in OpenZFS, which lets libcurl do it | here |
 //! |---|---|---|

@@ -18,6 +18,7 @@ pub mod gate;
 pub mod handover;
 pub mod http;
 pub mod iscsi;
+mod key_server;
 pub mod listening;
 mod load;
 pub mod metrics;

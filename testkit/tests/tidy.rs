@@ -133,6 +133,7 @@ const SERVER: &[&str] = &[
     "handover",
     "caller",
     "bounded",
+    "key_server",
     "audit",
     "listening",
     "nbd",

@@ -24,6 +24,7 @@ use ondisk::vdev_config::PoolState;
 use super::properties;
 use super::properties::When;
 use crate::api::{self, ApiError, Imported, OpenedPool};
+use crate::daemon::datasets::FoundKeys;
 use crate::daemon::host::{host_id, host_name};
 use crate::daemon::names::MAX_NAME_BYTES;
 use crate::daemon::open_pool::{Changing, Held};
@@ -140,6 +141,11 @@ impl Daemon {
         if dry_run {
             return Ok(described(&open));
         }
+        // A server that has a key must keep only this import waiting.
+        let keys = match request.load_keys {
+            true => Some(self.find_keys(&open, None).await),
+            false => None,
+        };
         // No other request can have it yet; a request that finds it from now on waits until it is served.
         let changing = open.change().await?;
         {
@@ -152,7 +158,7 @@ impl Daemon {
         if found.name != open.name() && !self.is_taking_up() {
             fuse::clear_stale_of(&found.name);
         }
-        let mut opened = self.serve(&open, &changing, request.no_mount, request.load_keys).await;
+        let mut opened = self.serve(&open, &changing, request.no_mount, keys).await;
         tracing::info!(
             pool = open.name(),
             guid = opened.guid,
@@ -172,7 +178,7 @@ impl Daemon {
         open: &Arc<OpenPool>,
         changing: &Changing<'_>,
         no_mount: bool,
-        load_keys: bool,
+        keys: Option<FoundKeys>,
     ) -> OpenedPool {
         let mut opened = described(open);
         opened.warnings.extend(self.nested(open));
@@ -183,8 +189,8 @@ impl Daemon {
                 format!("the last changes of '{name}' {what}: import the pool without readonly=on for them")
             }));
         }
-        if load_keys {
-            opened.warnings.extend(self.load_keys_from_files(open, changing).await);
+        if let Some(keys) = keys {
+            opened.warnings.extend(self.load_found(open, changing, keys).await);
         }
         if let Err(error) = open.find_volumes().await {
             opened.warnings.push(format!("not all volumes of '{}' are served: {error}", open.name()));

@@ -7,11 +7,12 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use fuser::{INodeNo, Notifier};
+use fuser::INodeNo;
 use ondisk::ObjectId;
 
 use super::FuseMount;
 use super::node::Tree;
+use super::notifier::Notifier;
 use super::served::Served;
 
 /// What was changed.

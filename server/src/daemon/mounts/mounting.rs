@@ -451,7 +451,7 @@ impl Daemon {
                 options.apply_word(word).map_err(ApiError::invalid)?;
             }
             options.writable &= pool.live().is_some() && !plan.dataset.is_snapshot();
-            let source = pool.source(&plan, &options).await;
+            let source = pool.source(&plan.dsl, &plan.dataset, options.writable).await;
             let source = source.map_err(|error| dataset_error("mount", &name, error))?;
             Ok::<_, ApiError>((source, options))
         };

@@ -22,9 +22,9 @@ use tempfile::TempPath;
 
 /// A daemon that serves NFS, with a pool.
 pub struct Served {
-    pub session: Session,
-    pub address: SocketAddr,
-    pub disk: TempPath,
+    session: Session,
+    address: SocketAddr,
+    disk: TempPath,
 }
 
 /// Where a daemon serves NFS.
@@ -54,7 +54,7 @@ impl Served {
         path
     }
 
-    pub fn connect(&self, user: User) -> Client {
+    fn connect(&self, user: User) -> Client {
         Client::connect(self.address, user)
     }
 

@@ -110,8 +110,8 @@ impl LiveObjset {
             && meta.max_block_id <= shape.max_block_id;
         if !root.is_hole() && !is_same {
             return Err(Error::Invalid(format!(
-                "the stream is of an object set with {} levels of dnodes up to block {}, and here are {} up to \
-                 block {}",
+                "the stream is of an object set with {} levels of dnodes up to block {}, and here are {} \
+                 up to block {}",
                 shape.levels, shape.max_block_id, meta.levels, meta.max_block_id
             )));
         }

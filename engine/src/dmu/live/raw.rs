@@ -19,8 +19,8 @@
 //! - Nothing is read with a key, nor written with one, though the key may be loaded: until the last record
 //!   came, blocks of dnodes and the MACs over them do not fit.
 //! - Nothing of it goes to the ARC: what is cached there was authenticated.
-//! - Users' space is not counted: owners are ciphertext. The object set says so, and the space is counted from
-//!   nothing when it is used with its key ([`super::accounting`]).
+//! - Users' space is not counted: owners are ciphertext. The object set says so, and the space is counted
+//!   from nothing when it is used with its key ([`super::accounting`]).
 //!
 //! Source of the facts: OpenZFS 2.4 `dsl_crypt.c` (`dsl_crypto_recv_raw_objset_sync`), `dmu_recv.c`
 //! (`receive_object`), `dmu_objset.c` (`dmu_objset_sync`).
@@ -110,7 +110,8 @@ impl LiveObjset {
             && meta.max_block_id <= shape.max_block_id;
         if !root.is_hole() && !is_same {
             return Err(Error::Invalid(format!(
-                "the stream is of an object set with {} levels of dnodes and {} blocks, and here are {} and {}",
+                "the stream is of an object set with {} levels of dnodes up to block {}, and here are {} \
+                 up to block {}",
                 shape.levels, shape.max_block_id, meta.levels, meta.max_block_id
             )));
         }

@@ -377,11 +377,11 @@ async fn check_ivset(s: &SyncTask, raw: Option<&Arc<KeyData>>, base: ObjectId) -
     match ours == keys.from_ivset.get() {
         true => Ok(()),
         false => invalid(
-            "IV set guid mismatch. The incremental source snapshot on the destination no longer has the IV set \
-             it was sent with, most commonly because it was received as a non-raw (plain) stream. Raw \
-             replication can be resumed by rolling the destination back to the most recent snapshot that was \
-             received raw and taking the raw incremental from there, or by receiving a new full raw (zfs send \
-             -w) stream.",
+            "IV set guid mismatch. The incremental source snapshot on the destination no longer has the IV \
+             set it was sent with, most commonly because it was received as a non-raw (plain) stream. Raw \
+             replication can be resumed by rolling the destination back to the most recent snapshot that \
+             was received raw and taking the raw incremental from there, or by receiving a new full raw \
+             (zfs send -w) stream.",
         ),
     }
 }

@@ -46,8 +46,8 @@
 //!   block that was allocated for a log before a crash is not written to again (`zil::claim`).
 //! - Blocks that come with a raw stream have the salts and IVs of their sender, who used each for that block
 //!   alone: nothing is encrypted when they are stored, so no pair is used once more. What is written to the
-//!   dataset here afterwards, under the same key, has a salt of this import, and the sender goes on with salts
-//!   of its own; that two of these salts of 64 bits are equal is as improbable as that of two imports.
+//!   dataset here afterwards, under the same key, has a salt of this import, and the sender goes on with
+//!   salts of its own. Two of these salts of 64 bits are as seldom equal as those of two imports.
 //! - A random IV meets another one under its salt with a probability of `uses^2 / 2^97`: with so many uses,
 //!   about one in 10^12.
 //!

@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 
 use super::super::login::Initiator;
 use super::super::pdu::{self, Pdu, request};
-use super::super::scsi::Units;
 use super::super::{PROTOCOL, RESERVATIONS};
 use super::{Connection, Place};
 use crate::block::Export;

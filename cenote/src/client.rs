@@ -28,7 +28,7 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use server::api::{
     Action, ApiError, CreatePool, DiscoverPools, FRAME_HEAD_BYTES, FrameKind, ImportPool, ListPools, Listed,
-    PoolEntry, Role,
+    PoolEntry, Role, Wiped,
 };
 use server::public;
 use tokio::net::UnixStream;
@@ -51,7 +51,7 @@ struct Message {
 
 impl Message {
     fn of<A: Action>(action: &A) -> Result<Self> {
-        Ok(Self { action: A::NAME, role: A::DECLARED.role, body: serde_json::to_vec(action)?.into() })
+        Ok(Self { action: A::NAME, role: A::DECLARED.role, body: Bytes::from_owner(Wiped::json(action)?) })
     }
 }
 
@@ -312,7 +312,10 @@ pub fn call_with_stream<A: Action>(
     mut take: impl FnMut(A::Reply) -> Result<()>,
 ) -> Result<Option<()>> {
     let mut message = Message::of(action)?;
-    message.body = [&message.body[..], b"\n"].concat().into();
+    let mut line = Wiped::default();
+    line.extend(&message.body);
+    line.extend(b"\n");
+    message.body = Bytes::from_owner(line);
     ask_with_stream(message, Box::new(stream), &mut |line| take(reply(line)?))
 }
 

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "signals and the terminal")]
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{IsTerminal, Write};
 use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -24,10 +24,7 @@ pub fn secret(question: &str) -> Result<Secret> {
     } else {
         None
     };
-    // One piece of memory, of which no copy is left behind.
-    let mut line = Vec::with_capacity(MAX_BYTES + 1);
-    let mut input = std::io::Read::take(stdin.lock(), MAX_BYTES as u64 + 1);
-    input.read_until(b'\n', &mut line).context("cannot read the passphrase")?;
+    let mut line = read(MAX_BYTES + 1, Some(b'\n')).context("cannot read the passphrase")?;
     if terminal {
         eprintln!();
     }
@@ -37,6 +34,23 @@ pub fn secret(question: &str) -> Result<Secret> {
         line.pop();
     }
     Ok(line.into())
+}
+
+/// Reads standard input up to so many bytes, or to the end of a line. Byte by byte, as a buffer of the
+/// standard library would keep a copy.
+pub fn read(most: usize, end: Option<u8>) -> std::io::Result<Vec<u8>> {
+    // One piece of memory, of which no copy is left behind.
+    let mut bytes = Vec::with_capacity(most);
+    let mut byte = [0];
+    while bytes.len() < most && (end.is_none() || bytes.last().copied() != end) {
+        match rustix::io::read(std::io::stdin(), &mut byte) {
+            Ok(0) => break,
+            Ok(_) => bytes.push(byte[0]),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(bytes)
 }
 
 /// A terminal that shows nothing of what is typed, until dropped. Ctrl-C too leaves it as it was.

@@ -8,23 +8,26 @@
 //! finished.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
+use axum::RequestExt;
 use axum::body::{Body, Bytes};
 use axum::extract::connect_info::Connected;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest, Path as UrlPath, Query, Request, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Path as UrlPath, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::serve::{IncomingStream, Listener};
 use futures_util::future::ready;
 use futures_util::{StreamExt, stream};
+use http_body_util::LengthLimitError;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
-use crate::api::{self, Action, ApiError, FollowChanges, Form, ReceivePart, ReceiveStream};
+use crate::api::{self, Action, ApiError, FollowChanges, Form, ReceivePart, ReceiveStream, Wiped};
 use crate::caller::Caller;
 use crate::daemon::{self, Daemon, FileComparison, Sending};
 use crate::feed;
@@ -265,9 +268,47 @@ async fn act(
     if form.as_ref().is_ok_and(|form| *form == Form::StreamIn) {
         return receive_stream(daemon, caller, request.into_body()).await;
     }
-    match Bytes::from_request(request, &()).await {
+    let mut kept = Kept(Vec::new());
+    match kept.read(request).await {
+        // What came goes when the answer is there: the connection has other buffers by then.
         Ok(body) => answer(daemon, caller, action, body).await,
-        Err(rejection) => rejection.into_response(),
+        Err(status) => (status, "the request is too long, or broke off").into_response(),
+    }
+}
+
+/// The pieces in which a request came. There may be a key in it, so that they are wiped when they are not
+/// needed any more, as far as nothing else refers to their memory.
+struct Kept(Vec<Bytes>);
+
+impl Kept {
+    /// Reads a request whole.
+    async fn read(&mut self, request: Request) -> Result<Bytes, StatusCode> {
+        let mut pieces = request.with_limited_body().into_body().into_data_stream();
+        let mut whole = Wiped::default();
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|error| match is_limit(&error) {
+                true => StatusCode::PAYLOAD_TOO_LARGE,
+                false => StatusCode::BAD_REQUEST,
+            })?;
+            whole.extend(&piece);
+            self.0.push(piece);
+        }
+        Ok(Bytes::from_owner(whole))
+    }
+}
+
+/// Whether a body was longer than it may be.
+fn is_limit(error: &(dyn Error + 'static)) -> bool {
+    error.is::<LengthLimitError>() || error.source().is_some_and(is_limit)
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        for piece in self.0.drain(..) {
+            if let Ok(mut piece) = piece.try_into_mut() {
+                api::wipe(&mut piece);
+            }
+        }
     }
 }
 
@@ -305,14 +346,7 @@ async fn answer(daemon: Arc<Daemon>, caller: Caller, action: String, body: Bytes
         Ok(Form::Once | Form::StreamIn) | Err(_) => {
             // Actions wait for devices through the calling thread's ring, which this runtime's threads do
             // not drive.
-            let act = move || {
-                let answer = daemon::dispatch_for(&daemon, &caller, &action, &body);
-                // There may be a key in it.
-                if let Ok(mut body) = body.try_into_mut() {
-                    api::wipe(&mut body);
-                }
-                answer
-            };
+            let act = move || daemon::dispatch_for(&daemon, &caller, &action, &body);
             tokio::task::spawn_blocking(act).await.map(|answer| Ok(response(StatusCode::OK, answer?)))
         }
     };

@@ -1,10 +1,11 @@
 //! [`Secret`]: bytes of a key in a request.
 //!
 //! In JSON they are a list of numbers, as other bytes are. They are wiped when they are dropped, never shown,
-//! and never part of the error that a request of a wrong form gets.
+//! and never part of the error that a request of a wrong form gets. [`Wiped`] is a request as it travels,
+//! with or without a key in it.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::{fmt, io};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Error, SeqAccess, Visitor};
@@ -12,6 +13,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// More bytes than any key has.
 const MAX_BYTES: usize = 64 << 10;
+
+/// Room for most requests.
+const LEAST_ROOM: usize = 4096;
 
 /// Bytes that are wiped when dropped, and not shown.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -31,6 +35,64 @@ impl From<Vec<u8>> for Secret {
 }
 
 impl Drop for Secret {
+    fn drop(&mut self) {
+        wipe(&mut self.0);
+    }
+}
+
+/// Bytes of a request that may have a key in it: they are wiped when they are dropped, and leave no copies
+/// behind while they grow.
+#[derive(Default, PartialEq, Eq)]
+pub struct Wiped(Vec<u8>);
+
+impl Wiped {
+    /// An action as it travels.
+    ///
+    /// # Errors
+    /// It has no form as JSON.
+    pub fn json(action: &impl Serialize) -> serde_json::Result<Self> {
+        let mut bytes = Self::default();
+        serde_json::to_writer(&mut bytes, action)?;
+        Ok(bytes)
+    }
+
+    /// Adds bytes.
+    pub fn extend(&mut self, more: &[u8]) {
+        if self.0.capacity() - self.0.len() < more.len() {
+            let room = (self.0.len() + more.len()).next_power_of_two().max(LEAST_ROOM);
+            let mut larger = Vec::with_capacity(room);
+            larger.extend_from_slice(&self.0);
+            wipe(&mut self.0);
+            self.0 = larger;
+        }
+        self.0.extend_from_slice(more);
+    }
+}
+
+impl io::Write for Wiped {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsRef<[u8]> for Wiped {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Wiped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wiped(…)")
+    }
+}
+
+impl Drop for Wiped {
     fn drop(&mut self) {
         wipe(&mut self.0);
     }
@@ -136,6 +198,15 @@ mod tests {
         ] {
             assert!(shown.contains("Secret(…)") && !shown.contains("111"), "{shown}");
         }
+    }
+
+    #[test]
+    fn a_request_grows_to_what_serde_makes_of_it() {
+        let load =
+            LoadKey { dataset: "d".repeat(9000), key: Some(b"word".to_vec().into()), ..LoadKey::default() };
+        let json = Wiped::json(&load).unwrap();
+        assert_eq!(json.as_ref(), serde_json::to_vec(&load).unwrap());
+        assert_eq!(format!("{json:?}"), "Wiped(…)");
     }
 
     #[test]

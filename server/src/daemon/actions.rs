@@ -10,14 +10,14 @@ use futures_util::future::LocalBoxFuture;
 
 use super::Daemon;
 use crate::api::openapi::{self, Schemas, schemas_of};
-use crate::api::{self, Action, ApiError, Declaration, Delegated, Need};
+use crate::api::{self, Action, ApiError, Declaration, Delegated, Need, Wiped};
 
 /// What answers an action whose form is [`api::Form::Once`]: it takes the JSON of the request and gives that
 /// of the reply.
 type Answer = for<'a> fn(&'a Arc<Daemon>, &'a [u8]) -> LocalBoxFuture<'a, Result<Vec<u8>, ApiError>>;
 
 /// A request as it is done for a caller with permissions, and what the caller needs for that.
-type Narrowed = (Vec<u8>, Vec<Need>);
+type Narrowed = (Wiped, Vec<Need>);
 
 /// An action of the daemon.
 #[derive(Debug)]
@@ -29,9 +29,9 @@ pub struct Known {
     /// The schemas of the same.
     pub schemas: Schemas,
     /// The request as it is answered to any user.
-    for_viewer: fn(&[u8]) -> Result<Vec<u8>, ApiError>,
+    for_viewer: fn(&[u8]) -> Result<Wiped, ApiError>,
     /// The request as it is answered to an operator.
-    for_operator: fn(&[u8]) -> Result<Vec<u8>, ApiError>,
+    for_operator: fn(&[u8]) -> Result<Wiped, ApiError>,
     /// The request as it is done for a caller with permissions, and which these are; `None` where permissions
     /// are no matter.
     delegated: fn(&[u8]) -> Result<Option<Narrowed>, ApiError>,
@@ -63,7 +63,7 @@ impl Known {
     ///
     /// # Errors
     /// It asks for nothing else, or makes no sense.
-    pub fn for_viewer(&self, body: &[u8]) -> Result<Vec<u8>, ApiError> {
+    pub fn for_viewer(&self, body: &[u8]) -> Result<Wiped, ApiError> {
         (self.for_viewer)(body)
     }
 
@@ -71,7 +71,7 @@ impl Known {
     ///
     /// # Errors
     /// As those of [`Self::for_viewer`].
-    pub fn for_operator(&self, body: &[u8]) -> Result<Vec<u8>, ApiError> {
+    pub fn for_operator(&self, body: &[u8]) -> Result<Wiped, ApiError> {
         (self.for_operator)(body)
     }
 
@@ -112,11 +112,11 @@ pub fn known(name: &str) -> Result<&'static Known, ApiError> {
     found.ok_or_else(|| ApiError::not_found(format!("there is no action '{name}'")))
 }
 
-fn for_viewer<A: Action>(body: &[u8]) -> Result<Vec<u8>, ApiError> {
+fn for_viewer<A: Action>(body: &[u8]) -> Result<Wiped, ApiError> {
     encoded(&parsed::<A>(body)?.for_viewer()?)
 }
 
-fn for_operator<A: Action>(body: &[u8]) -> Result<Vec<u8>, ApiError> {
+fn for_operator<A: Action>(body: &[u8]) -> Result<Wiped, ApiError> {
     encoded(&parsed::<A>(body)?.for_operator()?)
 }
 
@@ -126,8 +126,8 @@ fn delegated<A: Action>(body: &[u8]) -> Result<Option<Narrowed>, ApiError> {
     Ok(Some((encoded(&request)?, needs)))
 }
 
-fn encoded<A: Action>(request: &A) -> Result<Vec<u8>, ApiError> {
-    serde_json::to_vec(request).map_err(|error| ApiError::failed(error.to_string()))
+fn encoded<A: Action>(request: &A) -> Result<Wiped, ApiError> {
+    Wiped::json(request).map_err(|error| ApiError::failed(error.to_string()))
 }
 
 fn parsed<A: Action>(body: &[u8]) -> Result<A, ApiError> {

@@ -10,10 +10,15 @@
 //! [`Action::for_operator`]: crate::api::Action::for_operator
 
 use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+
+use serde::Deserializer;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use super::Daemon;
 use super::actions::{Known, known};
-use crate::api::{Action, ApiError, AuditEntry, Effects, GetAudit, Role, Words};
+use crate::api::{Action, ApiError, AuditEntry, Effects, GetAudit, Role, Wiped, Words};
 use crate::audit::{AuditLog, Line};
 use crate::caller::{Caller, Roles};
 
@@ -22,8 +27,28 @@ use crate::caller::{Caller, Roles};
 pub(super) struct Admitted<'a> {
     pub known: &'static Known,
     /// The request, as it is done for this caller.
-    pub body: Cow<'a, [u8]>,
+    pub body: Body<'a>,
     line: Option<Line<'a>>,
+}
+
+/// The JSON of a request.
+#[derive(Debug)]
+pub(super) enum Body<'a> {
+    /// As it came.
+    Given(&'a [u8]),
+    /// As it is done for this caller.
+    Narrowed(Wiped),
+}
+
+impl Deref for Body<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Given(body) => body,
+            Self::Narrowed(body) => body.as_ref(),
+        }
+    }
 }
 
 /// A request that is not to be done.
@@ -121,7 +146,7 @@ impl Daemon {
                     }
                 };
                 caller.connection.may_last();
-                Ok(Admitted { known, body: Cow::Owned(body), line })
+                Ok(Admitted { known, body: Body::Narrowed(body), line })
             }
             Ok(None) => Err(refused.write()),
             Err(error) => Err(Refused { error, ..refused }.write()),
@@ -187,17 +212,15 @@ impl Daemon {
 }
 
 /// The request as it is done for callers of a role.
-fn permitted<'a>(
-    role: Option<Role>,
-    known: &'static Known,
-    body: &'a [u8],
-) -> Result<Cow<'a, [u8]>, ApiError> {
+fn permitted<'a>(role: Option<Role>, known: &'static Known, body: &'a [u8]) -> Result<Body<'a>, ApiError> {
     match role {
-        Some(Role::Admin) => Ok(Cow::Borrowed(body)),
+        Some(Role::Admin) => Ok(Body::Given(body)),
         Some(Role::Operator) if known.declared.role <= Role::Operator => {
-            known.for_operator(body).map(Cow::Owned)
+            known.for_operator(body).map(Body::Narrowed)
         }
-        Some(Role::Viewer) if known.declared.role == Role::Viewer => known.for_viewer(body).map(Cow::Owned),
+        Some(Role::Viewer) if known.declared.role == Role::Viewer => {
+            known.for_viewer(body).map(Body::Narrowed)
+        }
         _ => Err(denied(&attempted(known.declared.words, body))),
     }
 }
@@ -205,11 +228,33 @@ fn permitted<'a>(
 /// What a request is about, or the first of several things, and how many more there are.
 fn object(words: Option<Words>, body: &[u8]) -> (Option<String>, usize) {
     let Some(Words { field, .. }) = words else { return (None, 0) };
-    let request: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-    let Some(named) = request.get(field) else { return (None, 0) };
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let Ok(Some(named)) = json.deserialize_map(Only(field)) else { return (None, 0) };
     let more = named.as_array().map_or(0, |all| all.len().saturating_sub(1));
-    let first = named.get(0).unwrap_or(named).as_str().map(str::to_owned);
+    let first = named.get(0).unwrap_or(&named).as_str().map(str::to_owned);
     (first, more)
+}
+
+/// One field of a request. The others are passed over: one of them may be a key.
+struct Only(&'static str);
+
+impl<'de> Visitor<'de> for Only {
+    type Value = Option<serde_json::Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a request")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(name) = fields.next_key::<Cow<'de, str>>()? {
+            match name == self.0 {
+                true => found = Some(fields.next_value()?),
+                false => drop(fields.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(found)
+    }
 }
 
 /// The operation of a refused request, in OpenZFS's words.
@@ -236,7 +281,7 @@ mod tests {
     use crate::api::{GetStatus, ListDatasets};
 
     fn for_role(role: Option<Role>, action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
-        permitted(role, known(action).unwrap(), body).map(Cow::into_owned)
+        permitted(role, known(action).unwrap(), body).map(|body| body.to_vec())
     }
 
     fn for_anyone(action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {

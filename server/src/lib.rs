@@ -15,6 +15,7 @@ mod feed;
 pub mod fuse;
 pub mod http;
 pub mod iscsi;
+mod key_server;
 pub mod listening;
 mod load;
 pub mod metrics;

@@ -130,6 +130,7 @@ const SERVER: &[&str] = &[
     "api",
     "caller",
     "bounded",
+    "key_server",
     "audit",
     "listening",
     "nbd",

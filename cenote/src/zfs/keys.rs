@@ -1,10 +1,10 @@
 //! `zfs load-key`, `zfs unload-key`, `zfs change-key`; keys of new datasets.
 //!
-//! A key belongs to an encryption root. Where its `keylocation` is a file the daemon reads it; where it is
-//! `prompt` the key is asked for, without echo on a terminal and up to three times, or read from standard
-//! input. A new key is typed twice.
+//! A key belongs to an encryption root. Where its `keylocation` is a file or on a server the daemon gets it;
+//! where it is `prompt` the key is asked for, without echo on a terminal and up to three times, or read from
+//! standard input. A new key is typed twice.
 
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 
 use anyhow::{Context, Result, bail};
 use server::api::{
@@ -21,7 +21,7 @@ const MAX_ATTEMPTS: u32 = 3;
 /// The location of a key that is asked for.
 const PROMPT: &str = "prompt";
 /// Length of a raw key, in bytes.
-const RAW_KEY_BYTES: u64 = 32;
+const RAW_KEY_BYTES: usize = 32;
 
 /// Arguments of `zfs load-key`.
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,8 @@ pub struct LoadArguments {
     /// All keys of all open pools
     #[arg(short)]
     all: bool,
-    /// Location of the key, instead of the dataset's: prompt, or file:///PATH
+    /// Location of the key, instead of the dataset's: prompt, file:///PATH, or an https:// or http://
+    /// address
     #[arg(short = 'L', value_name = "KEYLOCATION")]
     location: Option<String>,
     /// The filesystem or volume
@@ -353,8 +354,8 @@ fn root_of(name: &str) -> Result<Result<KeyEntry, NoRoot>> {
 }
 
 /// Loads the keys of a pool, or of all, that are not loaded, where they have to be asked for. With
-/// `files_tried` those in files should be loaded by now, and one that is not is a failure, of which the user
-/// knows.
+/// `files_tried` those in files and on servers should be loaded by now, and one that is not is a failure, of
+/// which the user knows.
 pub fn load_missing_keys(pool: Option<&str>, files_tried: bool) -> Result<()> {
     let request = ListKeys { dataset: pool.map(str::to_owned), recursive: true };
     let roots = output::ask(&request, |_| Vec::new())?;
@@ -458,11 +459,7 @@ fn what(format: &str) -> &'static str {
 fn ask(format: &str, question: &str, typed: bool) -> Result<Secret> {
     match format {
         "raw" if typed => bail!("Cannot enter raw keys on the terminal"),
-        "raw" => {
-            let mut key = Vec::with_capacity(2 * RAW_KEY_BYTES as usize);
-            std::io::stdin().lock().take(RAW_KEY_BYTES + 1).read_to_end(&mut key)?;
-            Ok(key.into())
-        }
+        "raw" => Ok(prompt::read(RAW_KEY_BYTES + 1, None)?.into()),
         _ => prompt::secret(question),
     }
 }

@@ -30,7 +30,7 @@ pub struct MountArguments {
     /// /sys/module/fuse/parameters/enable_uring')
     #[arg(short = 'o', value_name = "OPTION,…", value_delimiter = ',')]
     options: Vec<String>,
-    /// Load keys first, asking for those that are not in files
+    /// Load keys first, asking for those that are not in files or on servers
     #[arg(short)]
     load_keys: bool,
     /// Show progress (no effect here)
@@ -88,7 +88,8 @@ impl MountArguments {
             at,
             options: self.options.clone(),
             overlay: self.overlay,
-            load_keys: self.load_keys,
+            // That of one filesystem is loaded by now, or cannot be.
+            load_keys: self.load_keys && (filesystem.is_none() || self.recursive),
             legacy: false,
             recursive: self.recursive,
         };

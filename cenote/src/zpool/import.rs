@@ -50,7 +50,7 @@ pub struct Arguments {
     /// Mount nothing
     #[arg(short = 'N')]
     no_mount: bool,
-    /// Load encryption keys, asking for those that are not in files
+    /// Load encryption keys, asking for those that are not in files or on servers
     #[arg(short)]
     load_keys: bool,
     /// Place all mountpoints under this directory

@@ -1,6 +1,9 @@
 //! `zfs load-key`, `zfs unload-key` on the golden encrypted pool, whose key locations are files of the machine
 //! that made it; and encrypted datasets that are created here.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
 use crate::created::{assert_judged_good, disks};
 use crate::session::Session;
 
@@ -171,4 +174,82 @@ fn encrypted_datasets_are_created_and_their_keys_changed() {
     }
     session.print(&["zpool", "export", "tank"]);
     assert_judged_good(&place, "tank");
+}
+
+/// Answers one request with a key, or with what it is given.
+fn answer(listener: &TcpListener, answer: &[u8]) {
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut request = Vec::new();
+    let mut part = [0; 1024];
+    while !request.ends_with(b"\r\n\r\n") {
+        let read = stream.read(&mut part).unwrap();
+        assert_ne!(read, 0);
+        request.extend_from_slice(&part[..read]);
+    }
+    stream.write_all(answer).unwrap();
+}
+
+fn with_key(key: &[u8]) -> Vec<u8> {
+    [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", key.len()).as_bytes(), key].concat()
+}
+
+#[test]
+fn keys_come_from_a_server_that_holds_nothing_up() {
+    let session = Session::start();
+    let (_place, files) = disks(&session, "p", 1);
+    let line = ["zpool", "create", "-O", "mountpoint=none", "tank", &files[0]];
+    done(&session, &line, b"");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/tank/e", listener.local_addr().unwrap());
+    let location = format!("keylocation={address}");
+    let create = ["zfs", "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", &location, "tank/e"];
+    std::thread::scope(|scope| {
+        scope.spawn(|| answer(&listener, &with_key(&[7; 32])));
+        done(&session, &create, b"");
+    });
+    done(&session, &["zfs", "unload-key", "tank/e"], b"");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            answer(&listener, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+            answer(&listener, &with_key(&[8; 32]));
+            answer(&listener, &with_key(&[7; 32]));
+        });
+        let missing = refused(&session, &["zfs", "load-key", "tank/e"], b"");
+        assert_eq!(missing, format!("Key load error: Couldn't GET {address}: 404 Not Found\n"));
+        let wrong = refused(&session, &["zfs", "load-key", "-a"], b"");
+        assert!(wrong.contains("Incorrect key provided for 'tank/e'."), "{wrong}");
+        done(&session, &["zfs", "load-key", "tank/e"], b"");
+    });
+    done(&session, &["zfs", "unload-key", "tank/e"], b"");
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| refused(&session, &["zfs", "load-key", "tank/e"], b""));
+        let (silent, _) = listener.accept().unwrap();
+        // The pool is changed meanwhile, and exported if asked.
+        done(&session, &["zfs", "create", "tank/other"], b"");
+        done(&session, &["zfs", "set", "compression=off", "tank/e"], b"");
+        assert!(!load.is_finished());
+        drop(silent);
+        let error = load.join().unwrap();
+        assert!(error.contains(&address), "{error}");
+    });
+    let both = refused(&session, &["zfs", "load-key", "-L", "https://me:word@localhost/", "tank/e"], b"");
+    assert!(both.contains("name or password"), "{both}");
+}
+
+#[test]
+fn volumes_whose_key_is_not_loaded_are_listed_as_such() {
+    let session = Session::start();
+    let (_place, files) = disks(&session, "p", 1);
+    done(&session, &["zpool", "create", "-O", "mountpoint=none", "tank", &files[0]], b"");
+    let key = session.directory().join("rawkey");
+    std::fs::write(&key, [9; 32]).unwrap();
+    let location = format!("keylocation=file://{}", key.display());
+    let options = ["-o", "encryption=on", "-o", "keyformat=raw", "-o", &location, "-s", "-V", "16M"];
+    done(&session, &[&["zfs", "create"], &options[..], &["tank/vol"]].concat(), b"");
+    let shares = || session.print(&["shares", "tank/vol"]);
+    assert!(!shares().contains("not loaded"), "{}", shares());
+    done(&session, &["zfs", "unload-key", "tank/vol"], b"");
+    assert!(shares().contains("its encryption key is not loaded"), "{}", shares());
+    done(&session, &["zfs", "load-key", "tank/vol"], b"");
+    assert!(!shares().contains("not loaded"), "{}", shares());
 }

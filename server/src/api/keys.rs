@@ -13,9 +13,10 @@ pub struct LoadKey {
     /// The encryption root.
     pub dataset: String,
     /// The passphrase, hex digits or raw bytes, as the root's `keyformat` says; a line end after digits or a
-    /// passphrase does not count. `None` reads the file that the root's `keylocation` names.
+    /// passphrase does not count. `None` reads the file, or asks the server, that the root's
+    /// `keylocation` names.
     pub key: Option<Secret>,
-    /// A location to read instead of the root's `keylocation`: `file:///…`.
+    /// A location to read instead of the root's `keylocation`: `file:///…`, `https://…`, `http://…`.
     pub location: Option<String>,
     /// Check the key and load nothing.
     pub dry_run: bool,
@@ -80,8 +81,8 @@ pub struct ChangeKey {
     pub dataset: String,
     /// It inherits the key of its parent from now on, and is no encryption root any more.
     pub inherit: bool,
-    /// The new key, in the form that the new `keyformat` says. `None` reads the file that the new
-    /// `keylocation` names.
+    /// The new key, in the form that the new `keyformat` says. `None` reads the file, or asks the
+    /// server, that the new `keylocation` names.
     pub key: Option<Secret>,
     /// `keyformat`, `keylocation` and `pbkdf2iters` as typed, where they change, and user properties.
     pub properties: Vec<(String, String)>,

@@ -45,7 +45,7 @@ use super::volumes::held_clients::{Closed, InUse};
 use super::{Daemon, OpenPool, names, sync_tasks};
 use crate::api::{ApiError, DatasetKind};
 
-pub(super) use keys::key_of_new;
+pub(super) use keys::{FoundKeys, key_of_new};
 pub(super) use snapshot_schedule::Turn;
 pub(super) use userspace::{set_quotas_at_once, take_quotas};
 

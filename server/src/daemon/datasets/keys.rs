@@ -1,11 +1,12 @@
-//! Encryption keys: loading, unloading and changing them, and reading keys from files.
+//! Encryption keys: loading, unloading and changing them, and getting keys from where they lie.
 //!
 //! A key is loaded for an encryption root and serves all datasets that inherit from it. After loading, its
 //! volumes are served; its filesystems are mounted on request. A key in use cannot be unloaded.
 //!
-//! The key itself comes with the request, or from a file that the daemon reads. A passphrase becomes a key
-//! before the right to change the pool is asked for, as that takes a while by design. Material is wiped when
-//! it was used; it reaches no log, no history and no error.
+//! The key itself comes with the request, from a file that the daemon reads, or from a server that it asks
+//! ([`crate::key_server`]). It is got, and a passphrase becomes a key, before the right to change the pool is
+//! asked for, as that takes a while; no state of the pool is held while a server is waited for. Material is
+//! wiped when it was used; it reaches no log, no history and no error.
 
 use std::collections::HashSet;
 use std::fs::OpenOptions;
@@ -24,9 +25,8 @@ use crate::daemon::open_pool::Changing;
 use crate::daemon::refusals::said;
 use crate::daemon::volumes::clients::Connected;
 use crate::daemon::{Daemon, OpenPool, dataset_error, sync_tasks};
+use crate::key_server::{self, Failure, MAX_BYTES};
 
-/// The longest file that is read for a key: the longest passphrase, and its line end.
-const MAX_KEY_FILE_BYTES: u64 = 4096;
 /// Where a key is found that is given with each request.
 const PROMPT: &str = "prompt";
 
@@ -39,13 +39,14 @@ impl Daemon {
         let pool = self.pool_of(&request.dataset)?;
         let name = &request.dataset;
         let failed = |error| dataset_error("load key for", name, error);
-        let derived = {
+        let location = {
             let dsl = pool.dsl().await.map_err(failed)?;
             let root = dsl.encryption_root_of(name).await.map_err(failed)?;
-            let location = request.location.as_deref().unwrap_or(&root.location);
-            let material = material(&format!("cannot load key for '{name}'"), request.key, location)?;
-            dsl.derive_key(name, material.bytes()).await.map_err(failed)?
+            request.location.unwrap_or(root.location)
         };
+        let material = material(&format!("cannot load key for '{name}'"), request.key, &location)?;
+        let derived = async { pool.dsl().await?.derive_key(name, material.bytes()).await };
+        let derived = derived.await.map_err(failed)?;
         let changing = pool.change().await?;
         load(&pool, &changing, name, &derived, request.dry_run).await
     }
@@ -121,27 +122,58 @@ impl Daemon {
         done.await.map_err(|error| said(&doing, error))
     }
 
-    /// Loads all keys of a pool that lie in files. A warning for each that could not be loaded.
-    pub(in crate::daemon) async fn load_keys_from_files(
+    /// Gets the keys of a pool that are not loaded and lie where the daemon can get them: all of them, or
+    /// those that a dataset needs, with all below it or without. This takes a while, so that it comes before
+    /// others are kept from changing the pool.
+    pub(in crate::daemon) async fn find_keys(
+        &self,
+        pool: &OpenPool,
+        dataset: Option<(&str, bool)>,
+    ) -> FoundKeys {
+        let mut found = FoundKeys::default();
+        let roots = match roots_of(pool, dataset).await {
+            Ok(roots) => roots,
+            Err(error) => {
+                found.warnings.push(format!("cannot list the keys of '{}': {error}", pool.name()));
+                return found;
+            }
+        };
+        // One server that does not answer is waited for once.
+        let mut silent = HashSet::new();
+        for (name, location) in roots {
+            let doing = format!("cannot load key for '{name}'");
+            let server = key_server::server_of(&location);
+            if let Some(server) = server.as_ref().filter(|server| silent.contains(*server)) {
+                found.warnings.push(format!("{doing}: {location}: {server} did not answer before"));
+                continue;
+            }
+            let material = match material_at(&location) {
+                Ok(material) => material,
+                Err(failure) => {
+                    found.warnings.push(format!("{doing}: {failure}"));
+                    silent.extend(server.filter(|_| failure.is_silent));
+                    continue;
+                }
+            };
+            let derived = async { pool.dsl().await?.derive_key(&name, material.bytes()).await };
+            match derived.await {
+                Ok(derived) => found.keys.push((name, derived)),
+                Err(error) => found.warnings.push(dataset_error("load key for", &name, error).message),
+            }
+        }
+        found
+    }
+
+    /// Loads keys that were found. A warning for each that could not be got or loaded.
+    pub(in crate::daemon) async fn load_found(
         &self,
         pool: &OpenPool,
         changing: &Changing<'_>,
+        found: FoundKeys,
     ) -> Vec<String> {
-        let listed = async { pool.dsl().await?.encryption_roots(None).await };
-        let roots = match listed.await {
-            Ok(roots) => roots,
-            Err(error) => return vec![format!("cannot list the keys of '{}': {error}", pool.name())],
-        };
-        let mut warnings = Vec::new();
-        for root in roots.iter().filter(|root| !root.loaded && root.location != PROMPT) {
-            let loaded = async {
-                let name = &root.dir.name;
-                let material = material(&format!("cannot load key for '{name}'"), None, &root.location)?;
-                let derived = pool.dsl().await?.derive_key(name, material.bytes()).await;
-                let derived = derived.map_err(|error| dataset_error("load key for", name, error))?;
-                load(pool, changing, name, &derived, false).await
-            };
-            match loaded.await {
+        let mut warnings = found.warnings;
+        for (name, key) in &found.keys {
+            match load(pool, changing, name, key, false).await {
                 Ok(loaded) => warnings.extend(loaded.warnings),
                 Err(error) => warnings.push(error.message),
             }
@@ -166,7 +198,11 @@ impl Daemon {
         let in_use = pool.in_use_where(is_user);
         pool.detach_devices(|_| true, false);
         if let Some(user) = in_use.first() {
-            return Err(ApiError::busy(format!("cannot unload key for '{name}': '{user}' is in use")));
+            let how = match pool.mountpoints().get(user) {
+                Some(at) => format!("is mounted at {}", at.display()),
+                None => "is in use".to_owned(),
+            };
+            return Err(ApiError::busy(format!("cannot unload key for '{name}': '{user}' {how}")));
         }
         let connected = pool.connected_settled();
         if let Some(Connected { volume, client }) = connected.iter().find(|one| is_user(&one.volume)) {
@@ -284,29 +320,63 @@ async fn load(
     Ok(KeyLoaded { datasets, warnings })
 }
 
+/// The encryption roots whose keys are not loaded and need not be asked for, each with the location of its
+/// key.
+async fn roots_of(pool: &OpenPool, dataset: Option<(&str, bool)>) -> engine::Result<Vec<(String, String)>> {
+    let dsl = pool.dsl().await?;
+    let mut roots = match dataset {
+        Some((_, false)) => Vec::new(),
+        Some((name, true)) => dsl.encryption_roots(Some(name)).await?,
+        None => dsl.encryption_roots(None).await?,
+    };
+    if let Some((name, _)) = dataset {
+        match dsl.encryption_root_of(name).await {
+            Ok(above) if roots.iter().all(|root| root.dir.object != above.dir.object) => roots.push(above),
+            Ok(_) | Err(engine::Error::WrongType { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let missing = roots.into_iter().filter(|root| !root.loaded && root.location != PROMPT);
+    Ok(missing.map(|root| (root.dir.name.clone(), root.location)).collect())
+}
+
+/// Keys that were got from where they lie.
+#[derive(Default)]
+pub(in crate::daemon) struct FoundKeys {
+    keys: Vec<(String, Arc<WrappingKey>)>,
+    warnings: Vec<String>,
+}
+
 /// A key that came with a request, or that lies at a `keylocation`.
 fn material(doing: &str, given: Option<Secret>, location: &str) -> Result<Secret, ApiError> {
-    if let Some(key) = given {
-        return Ok(key);
+    match given {
+        Some(key) => Ok(key),
+        None if location == PROMPT => Err(ApiError::refused(format!("{doing}: its key has to be given"))),
+        None => material_at(location).map_err(|failure| ApiError::failed(format!("{doing}: {failure}"))),
     }
+}
+
+/// A key that lies in a file or on a server.
+fn material_at(location: &str) -> Result<Secret, Failure> {
+    if key_server::is_address(location) {
+        return key_server::fetch(location);
+    }
+    let failed = |message: String| Failure { message, is_silent: false };
     let Some(path) = location.strip_prefix("file://") else {
-        let why = match location {
-            PROMPT => "its key has to be given".to_owned(),
-            other => format!("a key location like '{other}' is not supported; give the key itself"),
-        };
-        return Err(ApiError::refused(format!("{doing}: {why}")));
+        let why = format!("a key location like '{location}' is not supported; give the key itself");
+        return Err(failed(why));
     };
     let read = || {
         // One piece of memory, of which no copy is left behind.
-        let mut material = Vec::with_capacity(MAX_KEY_FILE_BYTES as usize + 64);
+        let mut material = Vec::with_capacity(MAX_BYTES + 64);
         // A pipe that nothing writes to must not keep the request.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        file.take(MAX_KEY_FILE_BYTES + 1).read_to_end(&mut material)?;
+        file.take(MAX_BYTES as u64 + 1).read_to_end(&mut material)?;
         Ok::<_, std::io::Error>(Secret::from(material))
     };
-    let material = read().map_err(|error| ApiError::failed(format!("{doing}: {path}: {error}")))?;
-    if material.bytes().len() as u64 > MAX_KEY_FILE_BYTES {
-        return Err(ApiError::invalid(format!("{doing}: {path} is too long for a key")));
+    let material = read().map_err(|error| failed(format!("{path}: {error}")))?;
+    if material.bytes().len() > MAX_BYTES {
+        return Err(failed(format!("{path} is too long for a key")));
     }
     Ok(material)
 }

@@ -429,7 +429,7 @@ impl Daemon {
                 pool.mount_planned(self, &plan, &mounted.given, true).await
             };
             if let Err(error) = again.await {
-                tracing::warn!(%error, "cannot mount a filesystem again after an export that failed");
+                tracing::warn!(%error, "cannot mount a filesystem again that was unmounted");
             }
         }
     }
@@ -519,10 +519,14 @@ impl Daemon {
             let found = at.and_then(|at| self.open_pools().iter().find_map(|pool| pool.mounted_at(at)));
             let name = found.as_ref().unwrap_or(name);
             let pool = self.pool_of(name)?;
+            let keys = match request.load_keys {
+                true => Some(self.find_keys(&pool, Some((name, request.recursive))).await),
+                false => None,
+            };
             let changing = pool.change().await?;
             let mut changed = MountsChanged::default();
-            if request.load_keys {
-                changed.warnings = self.load_keys_from_files(&pool, &changing).await;
+            if let Some(keys) = keys {
+                changed.warnings = self.load_found(&pool, &changing, keys).await;
             }
             let at = match &request.at {
                 Some(path) => Some(std::path::absolute(path).map_err(|error| {
@@ -533,6 +537,12 @@ impl Daemon {
             pool.await_unmounted();
             let words: Vec<_> = request.options.iter().filter(|word| *word != "remount").cloned().collect();
             if is_remount {
+                let is_written = words.iter().rfind(|word| ["ro", "rw"].contains(&word.as_str()));
+                if is_written.is_some_and(|word| word == "rw")
+                    && (name.contains('@') || pool.live().is_none())
+                {
+                    return Err(ApiError::refused(format!("cannot remount '{name}': it is read-only")));
+                }
                 changed.done.push(self.remount(&pool, &changing, name, (words, request.legacy)).await?);
                 return Ok(changed);
             }
@@ -566,8 +576,9 @@ impl Daemon {
         let mut warnings = Vec::new();
         if request.load_keys {
             for pool in &pools {
+                let keys = self.find_keys(pool, None).await;
                 let Ok(changing) = pool.change().await else { continue };
-                warnings.extend(self.load_keys_from_files(pool, &changing).await);
+                warnings.extend(self.load_found(pool, &changing, keys).await);
             }
         }
         let mut all = self.mount_all_of(&pools, &request.options, request.overlay).await;

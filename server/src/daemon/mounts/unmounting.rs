@@ -302,6 +302,11 @@ impl Daemon {
             changed.warnings.extend(pool.commit_unmounted(&changed.done, request.force));
             if request.unload_keys && changed.failed.is_empty() {
                 changed.failed.extend(self.unload_keys_of(&changed.done).await);
+                if !changed.failed.is_empty() {
+                    // What has its key still is mounted as before.
+                    let changing = pool.change().await?;
+                    self.mount_again(&pool, &changing, std::mem::take(&mut changed.done)).await;
+                }
             }
             return match changed.failed.pop() {
                 Some(error) => Err(error),

@@ -142,7 +142,7 @@ impl Daemon {
         self.pools.write().ignore_poison().insert(open.name().to_owned(), Arc::clone(&open));
         drop(opening);
         self.report_events_of(&open, "pool_create");
-        let opened = self.serve(&open, &changing, no_mount, false).await;
+        let opened = self.serve(&open, &changing, no_mount, None).await;
         drop(changing);
         Ok((open, opened))
     }

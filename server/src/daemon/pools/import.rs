@@ -23,6 +23,7 @@ use ondisk::vdev_config::PoolState;
 use super::properties;
 use super::properties::When;
 use crate::api::{self, ApiError, Imported, OpenedPool};
+use crate::daemon::datasets::FoundKeys;
 use crate::daemon::host::{host_id, host_name};
 use crate::daemon::names::MAX_NAME_BYTES;
 use crate::daemon::open_pool::{Changing, Held};
@@ -138,6 +139,11 @@ impl Daemon {
         if dry_run {
             return Ok(described(&open));
         }
+        // A server that has a key must keep only this import waiting.
+        let keys = match request.load_keys {
+            true => Some(self.find_keys(&open, None).await),
+            false => None,
+        };
         // No other request can have it yet; a request that finds it from now on waits until it is served.
         let changing = open.change().await?;
         {
@@ -150,7 +156,7 @@ impl Daemon {
         if found.name != open.name() {
             fuse::clear_stale_of(&found.name);
         }
-        let mut opened = self.serve(&open, &changing, request.no_mount, request.load_keys).await;
+        let mut opened = self.serve(&open, &changing, request.no_mount, keys).await;
         opened.warnings.extend(self.keep(&open));
         Ok(opened)
     }
@@ -161,7 +167,7 @@ impl Daemon {
         open: &Arc<OpenPool>,
         changing: &Changing<'_>,
         no_mount: bool,
-        load_keys: bool,
+        keys: Option<FoundKeys>,
     ) -> OpenedPool {
         let mut opened = described(open);
         opened.warnings.extend(self.nested(open));
@@ -172,8 +178,8 @@ impl Daemon {
                 format!("the last changes of '{name}' {what}: import the pool without readonly=on for them")
             }));
         }
-        if load_keys {
-            opened.warnings.extend(self.load_keys_from_files(open, changing).await);
+        if let Some(keys) = keys {
+            opened.warnings.extend(self.load_found(open, changing, keys).await);
         }
         if let Err(error) = open.find_volumes().await {
             opened.warnings.push(format!("not all volumes of '{}' are served: {error}", open.name()));

@@ -58,6 +58,13 @@ pub trait Exports: Send + Sync + 'static {
         async { true }
     }
 
+    /// Those that would be listed and cannot be opened, for a reason that only a person can change, as an
+    /// encryption key that is not loaded.
+    fn unavailable(&self, caller: Caller<'_>) -> impl Future<Output = Vec<Listed>> + Send {
+        let _ = caller;
+        std::future::ready(Vec::new())
+    }
+
     /// Tells when those that are listed may be others than before, or shared otherwise.
     fn changes(&self) -> Changes {
         Changes::none()

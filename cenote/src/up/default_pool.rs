@@ -76,6 +76,7 @@ pub fn run(daemon: &Arc<Daemon>, arguments: &UpArguments) -> Result<()> {
         };
         warnings.extend(daemon.ask(&volume)?.warnings);
     }
+    warnings.extend(super::load_keys(daemon, &opened.name)?);
     match super::fuse_missing().filter(|_| !arguments.no_mount) {
         Some(why) => warnings.push(format!("{why}: filesystems are not mounted, only volumes served")),
         None if arguments.no_mount => {}

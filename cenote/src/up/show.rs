@@ -38,6 +38,10 @@ pub fn print_text(up: &Up) -> std::io::Result<()> {
         let width = width(up.volumes.iter().map(|volume| volume.name.as_str()), "VOLUME");
         writeln!(out, "{:width$}  {:>15}  URI", "VOLUME", "BYTES")?;
         for volume in &up.volumes {
+            if let Some(why) = &volume.unavailable {
+                writeln!(out, "{:width$}  {:>15}  not served: {why}", volume.name, "-")?;
+                continue;
+            }
             let uri = volume.uri.as_deref().unwrap_or("-");
             writeln!(out, "{:width$}  {:>15}  {uri}", volume.name, volume.size_bytes)?;
             for uri in volume.tcp_uris.iter().chain(&volume.iscsi_uris) {
@@ -47,6 +51,7 @@ pub fn print_text(up: &Up) -> std::io::Result<()> {
                 writeln!(out, "{:width$}  {:>15}  vhost-user:{}", "", "", socket.display())?;
             }
         }
+        let first = up.volumes.iter().find(|volume| volume.unavailable.is_none()).unwrap_or(first);
         if let Some(socket) = &first.vhost_user_socket {
             writeln!(out)?;
             writeln!(out, "For a machine:     qemu-system-x86_64 -m 2G {}", qemu_options(socket))?;

@@ -38,15 +38,18 @@ impl Action for Hello {
     type Reply = DaemonInfo;
 }
 
-/// One volume, or snapshot of one, that is served.
+/// One volume, or snapshot of one, that is served, or would be if it could be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServedVolume {
     /// Export name: the dataset's name.
     pub name: String,
-    /// Size in bytes.
+    /// Size in bytes; 0 while it cannot be read.
     pub size_bytes: u64,
-    /// Block size in bytes.
+    /// Block size in bytes; 0 while it cannot be read.
     pub block_bytes: u32,
+    /// Why clients are refused: its encryption key is not loaded. Without a place where they connect then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unavailable: Option<String>,
     /// Where a client connects, as an NBD URI. `None` while the daemon serves no volumes.
     pub uri: Option<String>,
     /// The same over TCP, for each address where that was asked for.
@@ -113,7 +116,7 @@ pub struct SharedThrough {
     pub not_listening: Vec<String>,
 }
 
-/// Lists the volumes that are served.
+/// Lists the volumes that are served, and those that would be if their encryption keys were loaded.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ListVolumes {}
 
@@ -122,7 +125,7 @@ impl Action for ListVolumes {
         "volume-list",
         Part::Volumes,
         Role::Operator,
-        "Lists the volumes that are served, with their URIs",
+        "Lists the volumes that are served, with their URIs, and those whose encryption keys are not loaded",
     );
     const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Vec<ServedVolume>;

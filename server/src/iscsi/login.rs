@@ -312,6 +312,10 @@ impl<X: Exports> Login<'_, X> {
             }
             members = inventory::members(self.door.exports.listed(caller).await, &name, None);
         }
+        if !inventory::members(self.door.exports.unavailable(caller).await, &name, None).is_empty() {
+            // The same holds for what can be opened only after its key is loaded.
+            failure = Status::UNAVAILABLE;
+        }
         for (lun, listed) in members {
             match self.door.exports.open(&listed.name, caller).await {
                 Ok(export) => {

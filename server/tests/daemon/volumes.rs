@@ -57,7 +57,14 @@ fn an_encrypted_volume_is_served_once_its_key_is_loaded() {
     let running = Running::start();
     let request = import_request("crypt", &golden.dir, &running.altroot());
     block_on(running.daemon.import(ImportPool { no_mount: true, ..request })).unwrap();
-    assert!(running.daemon.list_volumes(ListVolumes {}).unwrap().is_empty());
+    let listed = running.daemon.list_volumes(ListVolumes {}).unwrap();
+    assert!(listed.iter().all(|volume| volume.uri.is_none() && volume.size_bytes == 0), "{listed:?}");
+    assert!(listed[0].unavailable.as_ref().unwrap().contains("key is not loaded"), "{listed:?}");
+    let uri = format!("nbd+unix:///crypt/vol?socket={}", running.place.path().join("nbd.sock").display());
+    let refused = Command::new("nbdinfo").arg(&uri).output().unwrap();
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    // libnbd names the error (NBD_REP_ERR_POLICY) and keeps the server's words to itself.
+    assert!(!refused.status.success() && errors.contains("Operation not supported"), "{errors}");
     let key = std::fs::read(golden.expect("hex")).unwrap();
     let load = LoadKey { dataset: "crypt/vol".into(), key: Some(key.into()), ..LoadKey::default() };
     block_on(running.daemon.load_key(load)).unwrap();

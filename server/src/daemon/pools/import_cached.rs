@@ -183,6 +183,11 @@ impl Daemon {
         match imported {
             Ok(opened) => {
                 opened.warnings.iter().for_each(|warning| tracing::warn!(pool = pool.name, "{warning}"));
+                for volume in &opened.volumes {
+                    if let Some(why) = &volume.unavailable {
+                        tracing::warn!(volume = volume.name, "a volume is not served: {why}");
+                    }
+                }
             }
             Err(error) => tracing::error!("a pool of {} is not imported: {error}", file.display()),
         }

@@ -34,6 +34,7 @@ use engine::properties::{Environment, Prop};
 
 use super::VolumeExport;
 use super::clients::Client;
+use super::exports::NO_KEY;
 use crate::api::{self, ApiError, AttachedVolume, ErrorKind, Through};
 use crate::blockdev::{BlockDevice, BlockDevices, KernelNbd, Offered, Ublk};
 use crate::daemon::names::is_at_or_below;
@@ -259,8 +260,11 @@ impl Daemon {
         let pool = self.pool_of(name)?;
         let _changing = pool.change().await?;
         let volumes = pool.volumes();
-        let volume = volumes.get(name).ok_or_else(|| {
-            ApiError::not_found(format!("cannot attach '{name}': it is not a volume that can be read"))
+        let volume = volumes.get(name).ok_or_else(|| match volumes.is_locked(name) {
+            true => ApiError::refused(format!("cannot attach '{name}': {NO_KEY}")),
+            false => {
+                ApiError::not_found(format!("cannot attach '{name}': it is not a volume that can be read"))
+            }
         })?;
         let attached = self.attach(&pool, name, volume.size_bytes, request.through)?;
         lock(&pool.devices.asked).insert(name.clone(), request.through);

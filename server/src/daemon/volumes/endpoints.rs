@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::net::UnixListener;
 
+use super::exports::NO_KEY;
 use super::list::Volume;
 use crate::api::{self, ApiError, ServedVolume};
 use crate::block::{Limits, Protocol};
@@ -73,7 +74,7 @@ impl Daemon {
         tokio::try_join!(on_unix, on_tcp, on_iscsi, on_vhost_user).map(|_| ())
     }
 
-    /// The volumes that are served.
+    /// The volumes that are served, and those whose keys are not loaded.
     ///
     /// # Errors
     /// None.
@@ -132,7 +133,9 @@ impl Daemon {
     }
 
     pub(in crate::daemon) fn served_volumes(&self, pool: &OpenPool) -> Vec<ServedVolume> {
-        pool.volumes().iter().map(|volume| self.served(volume)).collect()
+        let list = pool.volumes();
+        let served = list.iter().map(|volume| self.served(volume));
+        served.chain(list.locked().map(locked)).collect()
     }
 
     fn served(&self, volume: &Volume) -> ServedVolume {
@@ -151,7 +154,22 @@ impl Daemon {
             name: volume.name.clone(),
             size_bytes: volume.size_bytes,
             block_bytes: volume.block_bytes,
+            unavailable: None,
         }
+    }
+}
+
+/// A volume whose key is not loaded.
+fn locked(volume: &Volume) -> ServedVolume {
+    ServedVolume {
+        name: volume.name.clone(),
+        size_bytes: 0,
+        block_bytes: 0,
+        unavailable: Some(NO_KEY.to_owned()),
+        uri: None,
+        tcp_uris: Vec::new(),
+        iscsi_uris: Vec::new(),
+        vhost_user_socket: None,
     }
 }
 

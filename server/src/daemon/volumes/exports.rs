@@ -2,8 +2,8 @@
 //!
 //! Each connection has an export of its own, with its own handle on the volume: two readers do not disturb
 //! each other's read-ahead, and closing a pool by force can take the volume from each connection. An
-//! encrypted volume is listed once its key is loaded; until then clients to which it would be served are told
-//! that its key is missing.
+//! encrypted volume is an export once its key is loaded; until then clients to which it would be served are
+//! told that its key is missing, or that it is unavailable, as far as their protocol has words for that.
 //!
 //! In a pool that is open for writing, volumes can be written unless their property `readonly` is on. All
 //! connections of a volume share one [`LiveZvol`], so that their changes are ordered, and all follow its
@@ -33,14 +33,17 @@ use tokio::time::{Instant, timeout_at};
 use super::VolumeExport;
 use super::clients::Client;
 use super::connection::Connection;
-use super::list::Volume;
+use super::list::{Volume, VolumeList};
 use super::open_volume::{Access, OpenVolume, open_live, told_block_bytes};
-use crate::block::{Caller, Changes, Exports, Layered, Listed, Protocol, Shares, Unopened, shares};
-use crate::daemon::{Daemon, OpenPool, VolumeList, lock};
+use crate::block::{Caller, Changes, Exports, Layered, Listed, Protocol, Unopened, shares};
+use crate::daemon::{Daemon, OpenPool, lock};
 
 /// How long a client is kept waiting for a volume that may be there soon. Initiators of iSCSI give up a login
 /// after 15 seconds, and one that has not chosen a volume is disconnected after 30.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a volume whose key is not loaded is not served.
+pub(super) const NO_KEY: &str = "its encryption key is not loaded; load it (zfs load-key)";
 
 /// The volumes of all open pools, as a protocol serves them.
 #[derive(Debug, Clone)]
@@ -53,14 +56,15 @@ impl Exports for Volumes {
     type Export = VolumeExport;
 
     async fn listed(&self, caller: Caller<'_>) -> Vec<Listed> {
-        let mut admitted = Vec::new();
-        for pool in self.daemon.open_pools() {
-            admitted.extend(pool.volumes().iter().filter_map(|volume| {
-                let share = volume.share(self.protocol).filter(|share| share.admits(&caller))?;
-                Some(Listed { name: volume.name.clone(), guid: volume.guid.0, share })
-            }));
-        }
-        admitted
+        let pools = self.daemon.open_pools();
+        let lists = pools.iter().map(|pool| pool.volumes());
+        lists.flat_map(|list| self.admitted(list.iter(), &caller)).collect()
+    }
+
+    async fn unavailable(&self, caller: Caller<'_>) -> Vec<Listed> {
+        let pools = self.daemon.open_pools();
+        let lists = pools.iter().map(|pool| pool.volumes());
+        lists.flat_map(|list| self.admitted(list.locked(), &caller)).collect()
     }
 
     /// Waits for a volume that is being changed, and for one that may be of a pool that is being imported:
@@ -101,6 +105,15 @@ impl Volumes {
         Self { daemon, protocol }
     }
 
+    /// Those of a list that a client may have.
+    fn admitted<'a>(&self, volumes: impl Iterator<Item = &'a Volume>, caller: &Caller<'_>) -> Vec<Listed> {
+        let admitted = volumes.filter_map(|volume| {
+            let share = volume.share(self.protocol).filter(|share| share.admits(caller))?;
+            Some(Listed { name: volume.name.clone(), guid: volume.guid.0, share })
+        });
+        admitted.collect()
+    }
+
     async fn open_now(&self, name: &str, caller: Caller<'_>) -> Result<Arc<VolumeExport>, Refused> {
         let pool = self.daemon.pool_of(name).map_err(|_| Unopened::Unknown)?;
         // What is not listed, as a volume whose key is not loaded, cannot be opened either.
@@ -125,9 +138,8 @@ impl Volumes {
             engine::Error::Io { .. } | engine::Error::Checksum { .. } | engine::Error::Suspended(_) => {
                 Unopened::Unavailable(format!("{name}: {error}")).into()
             }
-            engine::Error::KeyNotLoaded { .. } if self.would_admit(&pool, name, &caller).await => {
-                let why = format!("{name}: its encryption key is not loaded; load it (zfs load-key)");
-                Unopened::Unavailable(why).into()
+            engine::Error::KeyNotLoaded { .. } if self.would_admit(&pool, name, &caller) => {
+                Unopened::Unavailable(format!("{name}: {NO_KEY}")).into()
             }
             _ => Unopened::Unknown.into(),
         })
@@ -135,15 +147,10 @@ impl Volumes {
 
     /// Whether a volume that is not listed, because its key is not loaded, is served to this client
     /// otherwise.
-    async fn would_admit(&self, pool: &OpenPool, name: &str, caller: &Caller<'_>) -> bool {
-        let text = async {
-            let dsl = pool.dsl().await?;
-            let dataset = dsl.find(name).await?;
-            dsl.user_text(&dataset, shares::PROPERTY).await
-        };
-        let Ok(text) = text.await else { return false };
-        let shares = text.unwrap_or_default().parse::<Shares>();
-        shares.is_ok_and(|shares| shares.through(self.protocol).is_some_and(|share| share.admits(caller)))
+    fn would_admit(&self, pool: &OpenPool, name: &str, caller: &Caller<'_>) -> bool {
+        let list = pool.volumes();
+        let volume = list.locked().find(|volume| volume.name == name);
+        volume.and_then(|volume| volume.share(self.protocol)).is_some_and(|share| share.admits(caller))
     }
 }
 
@@ -170,15 +177,15 @@ impl OpenPool {
     /// before an error.
     pub(in crate::daemon) async fn find_volumes(&self) -> engine::Result<()> {
         let begun = self.begin_volumes();
-        let mut volumes = Vec::new();
-        let result = self.add_volumes(&mut volumes).await;
-        *self.volumes.write().ignore_poison() = Arc::new(volumes.into());
+        let (mut volumes, mut locked) = (Vec::new(), Vec::new());
+        let result = self.add_volumes(&mut volumes, &mut locked).await;
+        *self.volumes.write().ignore_poison() = Arc::new(VolumeList::new(volumes, locked));
         self.volume_changes.announce();
         self.end_volumes(begun, result.is_err());
         result
     }
 
-    async fn add_volumes(&self, into: &mut Vec<Volume>) -> engine::Result<()> {
+    async fn add_volumes(&self, into: &mut Vec<Volume>, locked: &mut Vec<Volume>) -> engine::Result<()> {
         let mut first_error = None;
         let dsl = self.dsl().await?;
         for entry in dsl.list(None, Walk::HEADS).await? {
@@ -192,7 +199,12 @@ impl OpenPool {
             for dataset in std::iter::once(head).chain(shown) {
                 match self.open_volume(&dsl, dataset).await {
                     Ok((volume, _)) => into.push(volume),
-                    Err(engine::Error::KeyNotLoaded { .. }) => {}
+                    Err(engine::Error::KeyNotLoaded { .. }) => match locked_volume(&dsl, dataset).await {
+                        Ok(volume) => locked.push(volume),
+                        Err(error) => {
+                            first_error.get_or_insert(error);
+                        }
+                    },
                     Err(error) => {
                         first_error.get_or_insert(error);
                     }
@@ -267,4 +279,15 @@ impl OpenPool {
             None => Err(engine::Error::NotFound(name)),
         }
     }
+}
+
+/// What can be said of a volume whose key is not loaded.
+async fn locked_volume(dsl: &Dsl, dataset: &Dataset) -> engine::Result<Volume> {
+    Ok(Volume {
+        name: dataset.name.clone(),
+        guid: dsl.identity(dataset).await?,
+        size_bytes: 0,
+        block_bytes: 0,
+        shares: dsl.user_text(dataset, shares::PROPERTY).await?.unwrap_or_default().parse(),
+    })
 }

@@ -1,4 +1,5 @@
-//! The volumes of a pool that can be read, found by name without looking at the others.
+//! The volumes of a pool that can be read, found by name without looking at the others; and those that cannot
+//! be read until their keys are loaded, of which the size is not known.
 
 use std::collections::HashMap;
 use std::slice;
@@ -40,6 +41,8 @@ impl Volume {
 #[derive(Debug, Default)]
 pub struct VolumeList {
     all: Vec<Volume>,
+    /// Those whose keys are not loaded.
+    locked: Vec<Volume>,
     by_name: HashMap<String, usize>,
 }
 
@@ -58,11 +61,20 @@ impl VolumeList {
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
-}
 
-impl From<Vec<Volume>> for VolumeList {
-    fn from(all: Vec<Volume>) -> Self {
+    /// Those that cannot be read because their keys are not loaded. Their sizes are 0.
+    pub(in crate::daemon) fn locked(&self) -> slice::Iter<'_, Volume> {
+        self.locked.iter()
+    }
+
+    /// Whether it is one of those.
+    pub(in crate::daemon) fn is_locked(&self, name: &str) -> bool {
+        self.locked.iter().any(|volume| volume.name == name)
+    }
+
+    /// A list of volumes that can be read, and of those whose keys are not loaded.
+    pub(in crate::daemon) fn new(all: Vec<Volume>, locked: Vec<Volume>) -> Self {
         let by_name = all.iter().enumerate().map(|(place, volume)| (volume.name().to_owned(), place));
-        Self { by_name: by_name.collect(), all }
+        Self { by_name: by_name.collect(), all, locked }
     }
 }

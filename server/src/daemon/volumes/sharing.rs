@@ -11,6 +11,7 @@ use engine::dsl::Dataset;
 use engine::pool::live::LivePool;
 use tokio::sync::oneshot;
 
+use super::exports::NO_KEY;
 use super::list::Volume;
 use crate::api::{self, ApiError, Listed, SharedThrough, VolumeShares};
 use crate::block::{Protocol, shares};
@@ -142,7 +143,8 @@ impl Daemon {
         let is_listed = |volume: &&Volume| {
             !volume.name().contains('@') || request.names.iter().any(|n| n == volume.name())
         };
-        let volumes: Vec<&Volume> = lists.iter().flat_map(|list| list.iter()).filter(is_listed).collect();
+        let all = lists.iter().flat_map(|list| list.iter().chain(list.locked()));
+        let volumes: Vec<&Volume> = all.filter(is_listed).collect();
         for name in &request.names {
             let is_meant = |volume: &&Volume| names::is_at_or_below(volume.name(), name);
             if !volumes.iter().any(is_meant) {
@@ -171,9 +173,11 @@ impl Daemon {
             if !meant.is_empty() && !meant.iter().any(|name| names::is_at_or_below(volume.name(), name)) {
                 continue;
             }
+            let locked = lists.iter().any(|list| list.is_locked(volume.name()));
             let through = Protocol::ALL.into_iter().filter_map(|protocol| {
                 let share = volume.share(protocol)?;
-                let fault = share.target.as_deref().and_then(|target| taken(volume, target, share.lun));
+                let taken = || share.target.as_deref().and_then(|target| taken(volume, target, share.lun));
+                let fault = if locked { Some(NO_KEY.to_owned()) } else { taken() };
                 Some(SharedThrough {
                     protocol: protocol.name().to_owned(),
                     uris: if fault.is_some() { Vec::new() } else { self.addresses_of(volume, protocol) },

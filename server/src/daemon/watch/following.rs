@@ -291,7 +291,7 @@ mod tests {
             block_bytes: 16 << 10,
             shares: Err("none".into()),
         };
-        let volumes = VolumeList::from(vec![volume("tank/a/vol"), volume("tank/a/vol@one")]);
+        let volumes = VolumeList::new(vec![volume("tank/a/vol"), volume("tank/a/vol@one")], Vec::new());
         let (guid, name) = (Guid(7), |name: &str| name.to_owned());
         let created = |at: &str, volume_bytes| What::Created { name: name(at), guid, volume_bytes };
         let renamed = |from: &str| What::Renamed { from: name(from), to: name("tank/new"), guid };

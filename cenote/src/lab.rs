@@ -23,7 +23,7 @@ use lab::programs::{KernelPrograms, Programs};
 use lab::progress::Ended;
 use lab::recipes::{self, RECIPES};
 use lab::scenario::SCENARIOS;
-use lab::setting::ON_EXT4;
+use lab::setting::{DEVICE_LUKS, ON_EXT4};
 use lab::site::Server;
 use lab::store::{Left, Store};
 use lab::target::{Bench, Launch, modelled_devices};
@@ -383,6 +383,11 @@ fn load(name: &str) -> Result<Experiment> {
         let mut experiment = recipe.experiment();
         if !rustix::process::geteuid().is_root() && experiment.leave_out("disk", ON_EXT4) {
             eprintln!("left out, because only root may make it: disk={ON_EXT4}");
+        }
+        if let Some(why) = lab::target::fault_of_luks()
+            && experiment.leave_out_here(DEVICE_LUKS, "on", &why)
+        {
+            eprintln!("left out, because {why}: {DEVICE_LUKS}=on");
         }
         return Ok(experiment);
     }

@@ -61,10 +61,10 @@
 //! # Settings
 //! A setting is known by its name. [`SettingOwner::of`] says what has it: the job (`iodepth`, `bs` …: fio's
 //! options), the process that serves (`arc_max`: bytes of its cache), the pool (`layout`, `log`, `l2arc`,
-//! `ashift`, `devices`, `missing`: devices of the first vdev that are offline, `feature@…`, and its
-//! properties with `pool.` before their names), a stack (`layer`), the way to a volume (`through`), else it
-//! is a property of the volume or filesystem. So a factor is data: a property that the engine learns is at
-//! once one, and so is every option of fio with `fio.` before its name (`fio.thinktime`).
+//! `ashift`, `devices`, `missing`: devices of the first vdev that are offline, `device_luks`, `feature@…`,
+//! and its properties with `pool.` before their names), a stack (`layer`), the way to a volume (`through`),
+//! else it is a property of the volume or filesystem. So a factor is data: a property that the engine learns
+//! is at once one, and so is every option of fio with `fio.` before its name (`fio.thinktime`).
 //!
 //! `through = "nbd"` is a volume as fio finds it over NBD; with `through = "process"` the process that has
 //! the pool open does the same itself ([`crate::load`]), behind no modelled link. The gap between the two is

@@ -20,6 +20,7 @@ use crate::experiment::{
 };
 use crate::fio::{self, Endpoint};
 use crate::plan::{Plan, Variant, VariantKind};
+use crate::setting::DEVICE_LUKS;
 use crate::site::{Access, DatasetKind, Named, Server};
 use crate::size::Size;
 use crate::store;
@@ -62,6 +63,22 @@ pub fn faults(experiment: &Experiment, known: &dyn KnownProperties) -> Vec<Strin
     all
 }
 
+/// Why devices of pools cannot be encrypted here, where a variant has such.
+fn luks(experiment: &Experiment) -> Option<String> {
+    let settings = experiment.design().all_settings();
+    let is_asked = |(name, value): &(&String, &String)| *name == DEVICE_LUKS && *value == "on";
+    settings.iter().find(|setting| is_asked(setting))?;
+    let pools = experiment.target.pools();
+    let why = if pools.is_some_and(|pools| !pools.disks.is_empty()) {
+        "the lab encrypts files, and no disks: leave out `disks`".to_owned()
+    } else if experiment.modelled().is_some() {
+        "what is modelled cannot be encrypted: leave out modelled devices and links".to_owned()
+    } else {
+        format!("{}; leave the value out", target::fault_of_luks()?)
+    };
+    Some(format!("{DEVICE_LUKS}=on: {why}"))
+}
+
 /// Its faults on this machine, with its results in `directory`, which need not exist yet.
 pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: bool) -> Vec<String> {
     let mut all = Vec::new();
@@ -102,6 +119,7 @@ pub fn faults_here(experiment: &Experiment, directory: &Path, may_overwrite: boo
         let missing = programs.iter().filter(|it| !is_program(it));
         all.extend(missing.map(|it| format!("{what} need {it}, which is not on the PATH")));
     }
+    all.extend(luks(experiment));
     let variants = Plan::new(experiment, None, 0).variants().len();
     all.extend(experiment.target.faults_here(experiment.design(), variants));
     all.extend(target::faults(experiment, may_overwrite || experiment.target.may_overwrite(), None));

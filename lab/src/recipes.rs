@@ -13,7 +13,7 @@ pub struct Recipe {
 }
 
 /// All of them.
-pub const RECIPES: [Recipe; 15] = [
+pub const RECIPES: [Recipe; 16] = [
     Recipe {
         name: "volblocksize",
         about: "volblocksize 8K to 64K by random writes of 4K and 1M and reads outside the cache",
@@ -35,6 +35,12 @@ pub const RECIPES: [Recipe; 15] = [
         about: "dedup off, on and verify, with lz4, gzip-9 and no compression: speed and space of copies \
             and of new data",
         text: include_str!("../recipes/dedup.toml"),
+    },
+    Recipe {
+        name: "encryption",
+        about: "encryption by the pool, LUKS below the pool, LUKS in the guest, and none: speed, CPU and \
+            space",
+        text: include_str!("../recipes/encryption.toml"),
     },
     Recipe {
         name: "topology",
@@ -146,6 +152,7 @@ mod tests {
             ("matrix", 5, 320),
             ("compression", 5, 315),
             ("dedup", 5, 140),
+            ("encryption", 5, 120),
             ("topology", 5, 165),
             ("cold-warm", 5, 120),
             ("sync", 5, 160),

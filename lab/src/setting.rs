@@ -111,6 +111,7 @@ pub(crate) fn check(name: &str, value: &str) -> Result<()> {
         "log" | "l2arc" if value != "none" && value != "file" => {
             speed::device(value).map(drop).map_err(named)
         }
+        DEVICE_LUKS if !["off", "on"].contains(&value) => wrong("it is off or on"),
         // 0 is what the devices say.
         "ashift" if !value.parse::<u32>().is_ok_and(|ashift| ashift == 0 || (9..=16).contains(&ashift)) => {
             wrong("it is the power of two of a sector's bytes, from 9 to 16")
@@ -205,7 +206,7 @@ pub const SETTINGS: [&str; OTHERS.len() + TUNABLES.len() + KNOBS.len()] = {
 };
 
 /// Those that are no tunables.
-const OTHERS: [&str; 19] = [
+const OTHERS: [&str; 20] = [
     "rw",
     "bs",
     "iodepth",
@@ -224,6 +225,7 @@ const OTHERS: [&str; 19] = [
     "ashift",
     "devices",
     "missing",
+    DEVICE_LUKS,
     THROUGH,
 ];
 
@@ -233,6 +235,21 @@ const DEDUP: &str = "dedup";
 /// Whether data of a variant with these settings are deduplicated.
 pub(crate) fn is_deduplicated(settings: &Settings) -> bool {
     settings.get(DEDUP).is_some_and(|value| value != "off")
+}
+
+/// The property that encrypts.
+const ENCRYPTION: &str = "encryption";
+/// The setting that has devices of a pool encrypted below it.
+pub const DEVICE_LUKS: &str = "device_luks";
+
+/// Whether a dataset with these settings is an encryption root, for which the lab has to make a key.
+pub(crate) fn is_encrypted(settings: &Settings) -> bool {
+    settings.get(ENCRYPTION).is_some_and(|value| value != "off") && !settings.contains_key("keyformat")
+}
+
+/// Whether the devices of a pool with these settings are encrypted.
+pub(crate) fn has_device_luks(settings: &Settings) -> bool {
+    settings.get(DEVICE_LUKS).is_some_and(|value| value == "on")
 }
 
 /// The setting that says how a volume is reached.
@@ -266,7 +283,7 @@ impl SettingOwner {
             "layer" => Self::Layer,
             THROUGH => Self::Way,
             _ if Knob::named(name).is_some() => Self::Guest,
-            "layout" | "log" | "l2arc" | "ashift" | "devices" | "missing" => Self::Pool,
+            "layout" | "log" | "l2arc" | "ashift" | "devices" | "missing" | DEVICE_LUKS => Self::Pool,
             _ if name.starts_with("feature@") || name.starts_with(POOL) => Self::Pool,
             _ => Self::Dataset,
         }

@@ -9,6 +9,7 @@
 //! | in the experiment's directory | contents |
 //! |---|---|
 //! | `devices/lab0-0`, `devices/lab0-1` … | the devices of pool `lab0` |
+//! | `devices/key` | the key of encrypted datasets, and of devices that LUKS encrypts |
 //! | `devices/modelled/MODEL/lab0-0` | devices that play a medium: the experiment's own daemon slows them down by their directory |
 //! | `devices/raw` | the file or directory by which the raw device is measured |
 //! | `mnt/` | where filesystems are mounted |
@@ -42,6 +43,7 @@
 //! |---|---|
 //! | `checks` | checks what can be checked before anything is made |
 //! | `pools` | makes pools, and volumes and filesystems in them, and removes them |
+//! | `luks` | has devices of pools encrypted below them; makes keys |
 //! | `named` | takes files, devices and exports that the user named |
 //! | `existing` | sets what variants differ in on a volume that holds data, and sets it back |
 //! | `guests` | boots the guest of a volume or image |
@@ -79,6 +81,7 @@ mod homes;
 pub mod in_use;
 mod job;
 mod limit;
+mod luks;
 mod named;
 mod placement;
 mod pools;
@@ -110,6 +113,7 @@ pub(crate) use checks::needs;
 pub use checks::{consent, faults};
 pub use folders::modelled_devices;
 pub use job::{Job, Stream};
+pub use luks::fault as fault_of_luks;
 pub use placement::Placement;
 pub use servers::Launch;
 
@@ -271,6 +275,7 @@ impl<'a> Bench<'a> {
         self.homes.clear();
         self.pools.clear();
         self.servers.end_all();
+        first = first.and(luks::close(&self.folders.devices, None));
         self.filled = Filled::default();
         self.claims.release();
         for made in self.own_directories().into_iter().filter(|made| created_files::is_own(made)) {

@@ -30,7 +30,11 @@ impl KnownProperties for OwnProperties {
         if is_user(name) {
             return None;
         }
-        let property = [(name.to_owned(), value.to_owned())];
+        let mut property = vec![(name.to_owned(), value.to_owned())];
+        if name == "encryption" && value != "off" {
+            // The lab makes the key.
+            property.push(("keyformat".to_owned(), "raw".to_owned()));
+        }
         // A pool of the lab has all features that this program writes.
         check_properties(types(of_volume), &property, FEATURES, |_| true).err().map(|error| error.to_string())
     }

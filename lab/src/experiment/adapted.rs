@@ -123,6 +123,20 @@ impl Experiment {
         }
     }
 
+    /// Leaves out a value of a factor that this machine cannot measure, with the claims about it, and the
+    /// factor where no other value is left; whether there was one. The question says what is missing, and
+    /// why.
+    pub fn leave_out_here(&mut self, name: &str, value: &str, why: &str) -> bool {
+        if !self.leave_out(name, value) {
+            return false;
+        }
+        self.factors.retain(|factor| factor.values.len() > 1);
+        let is_about = |settings: &Settings| settings.get(name).is_some_and(|its| its == value);
+        self.claims.retain(|claim| !is_about(&claim.of) && !is_about(&claim.than));
+        self.question.push_str(&format!(" (Without {name}={value} on this machine: {why}.)"));
+        true
+    }
+
     /// Leaves out a value of a factor; whether there was one to leave out.
     pub fn leave_out(&mut self, name: &str, value: &str) -> bool {
         let factor = self.factors.iter_mut().filter(|factor| factor.name == name);

@@ -46,7 +46,7 @@ const MODES: [[&str; 5]; 4] = [
 ];
 
 /// What people ask of a setting, and the value that is asked about.
-const QUESTIONS: [(&str, &str, &str); 13] = [
+const QUESTIONS: [(&str, &str, &str); 17] = [
     ("cache", "writethrough", "Is writethrough the trap that it is said to be?"),
     ("cache", "writeback", "What does writeback gain over no cache?"),
     ("cache", "directsync", "What does directsync cost?"),
@@ -57,7 +57,11 @@ const QUESTIONS: [(&str, &str, &str); 13] = [
     ("disk", "qcow2-sparse", "What does qcow2 cost, with clusters made as they are written?"),
     ("disk", "qcow2-on-ext4", "What does qcow2 cost on ext4, with that on a volume?"),
     ("iothread", "on", "What does an iothread give?"),
-    ("luks", "on", "What does LUKS cost?"),
+    ("encryption", "aes-256-gcm", "What does encryption by the pool cost?"),
+    ("encryption", "aes-128-gcm", "What does encryption by the pool cost, with a key of 128 bits?"),
+    ("encryption", "aes-256-ccm", "What does encryption by the pool cost in CCM mode, as of old pools?"),
+    ("device_luks", "on", "What does LUKS below the pool cost?"),
+    ("luks", "on", "What does LUKS cost in the guest?"),
     ("luks", "without-aes", "What does LUKS cost without AES instructions?"),
     ("lvm", "on", "What does LVM cost?"),
 ];

@@ -3,12 +3,13 @@
 use std::fs::{self, File};
 
 use super::filling::whole;
-use super::{Bench, Home, Placement, in_use};
+use super::{Bench, Home, Placement, in_use, luks};
 use crate::error::{Error, Result};
 use crate::experiment::{CacheState, Workload};
 use crate::fio::{self, Endpoint};
 use crate::progress::Progress;
 use crate::remote;
+use crate::setting::DEVICE_LUKS;
 use crate::site::Cold;
 use crate::size::Size;
 
@@ -73,6 +74,14 @@ impl Bench<'_> {
         let programs = self.servers.programs(&home.server)?;
         programs.zpool(&["export".to_owned(), home.pool.clone()])?;
         let mut arguments = vec!["import".to_owned()];
+        let all = self.experiment.design().all_settings();
+        if all.iter().any(|(name, value)| *name == "encryption" && *value != "off") {
+            // Keys lie in files, which this reads.
+            arguments.push("-l".to_owned());
+        }
+        if all.iter().any(|(name, value)| *name == DEVICE_LUKS && *value == "on") {
+            arguments.extend(["-d", luks::MAPPER].map(str::to_owned));
+        }
         let disks = self.pools.disks_of(&home.pool).iter().flat_map(|disk| in_use::devices_of(disk));
         for place in self.folders.of_devices().into_iter().chain(disks) {
             arguments.extend(["-d".to_owned(), place.display().to_string()]);

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::folders::{MODELLED, RAW};
-use super::{Bench, Home, OWNER, Placement, in_use, make_file, placement};
+use super::{Bench, Home, OWNER, Placement, in_use, luks, make_file, placement};
 use crate::created_files;
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, POOL, Pools, SettingOwner, Settings, Workload};
@@ -16,12 +16,15 @@ use crate::layout::{Layout, Vdev};
 use crate::models::speed;
 use crate::programs::Programs;
 use crate::progress::Progress;
-use crate::setting::is_deduplicated;
+use crate::setting::{DEVICE_LUKS, has_device_luks, is_deduplicated, is_encrypted};
 use crate::site::DatasetKind;
 use crate::size::Size;
 
 /// A device is at least this large.
 const LEAST_DEVICE_BYTES: u64 = 256 << 20;
+
+/// Settings of pools that are no properties of them.
+const NO_PROPERTIES: [&str; 6] = ["layout", "log", "l2arc", "devices", "missing", DEVICE_LUKS];
 
 /// How often what is in a pool would fit beside what is being written, for the rounding of raidz.
 const ROOM: u64 = 2;
@@ -112,6 +115,11 @@ impl Bench<'_> {
         for (name, value) in SettingOwner::Dataset.pick(&lodging.settings) {
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
         }
+        if is_encrypted(&lodging.settings) {
+            let key = luks::key(&self.folders.devices)?;
+            let location = format!("keylocation=file://{}", key.display());
+            arguments.extend(["-o", "keyformat=raw", "-o", &location].map(str::to_owned));
+        }
         if self.experiment.target.below().is_some() {
             // Programs that snapshot everything leave these out.
             let owner = format!("{OWNER}={}", self.folders.results.display());
@@ -187,14 +195,15 @@ impl Bench<'_> {
             let path = created_files::take(&self.folders.devices, &format!("{directory}{pool}-{count}"))?;
             count += 1;
             let _ = fs::remove_file(&path);
+            if has_device_luks(settings) {
+                make_file(&path, device_size.0 + luks::HEADER_BYTES)?;
+                return Ok(luks::open(&self.folders.devices, &path)?.display().to_string());
+            }
             make_file(&path, device_size.0)?;
             Ok(path.display().to_string())
         };
         let mut arguments: Vec<String> = vec!["create".into(), "-f".into(), "-m".into(), "none".into()];
-        for (name, value) in settings
-            .iter()
-            .filter(|(name, _)| !matches!(name.as_str(), "layout" | "log" | "l2arc" | "devices" | "missing"))
-        {
+        for (name, value) in settings.iter().filter(|(name, _)| !NO_PROPERTIES.contains(&name.as_str())) {
             let name = name.strip_prefix(POOL).unwrap_or(name);
             arguments.extend(["-o".to_owned(), format!("{name}={value}")]);
         }
@@ -293,6 +302,7 @@ impl Bench<'_> {
             return Ok(());
         }
         programs.zpool(&["destroy".to_owned(), "-f".to_owned(), home.pool.clone()])?;
+        luks::close(&self.folders.devices, Some(&home.pool))?;
         self.pools.remove(&home.pool);
         created_files::remove_some(&self.folders.devices, &format!("{}-", home.pool))?;
         if self.homes.all().all(|other| other.server != home.server) {

@@ -41,22 +41,24 @@ ASKED = ('plain', 'tunable')
 # Whole groups that need a feature to come.
 FEATURES = {
     'channel_program': 'zfs program', 'zfs_program': 'zfs program', 'redacted_send': 'redaction', 'zfs_share': 'zfs share',
-    'zfs_unshare': 'zfs share', 'zfs_change-key': 'encryption', 'zfs_load-key': 'encryption', 'zfs_unload-key': 'encryption',
-    'pam': 'encryption', 'zfs_wait': 'zfs wait', 'zpool_split': 'split', 'removal': 'removal of data vdevs', 'raidz': 'raidz expansion',
+    'zfs_unshare': 'zfs share',
+    'zfs_wait': 'zfs wait', 'zpool_split': 'split', 'removal': 'removal of data vdevs', 'raidz': 'raidz expansion',
 }
 # Whole groups that ask something else than a storage system in userspace.
 GROUPS = {
     'zvol': ('device', 'device nodes of volumes'), 'mmp': ('tunable-only', 'multihost parameters, zhack, ztest'),
     'deadman': ('tunable-only', 'parameters of the deadman'), 'zap_shrink': ('tunable-only', 'parameters'),
-    'crypto': ('tool', 'tests OpenZFS\'s own code'), 'hkdf': ('tool', 'tests OpenZFS\'s own code'), 'btree': ('tool', 'tests OpenZFS\'s own code'),
+    'crypto': ('tool', 'tests OpenZFS\'s own code'), 'hkdf': ('tool', 'tests OpenZFS\'s own code'), 'btree': ('tool', 'tests OpenZFS\'s own code'), 'pam': ('tool', 'OpenZFS\'s module for PAM'),
     'zhack': ('tool', 'zhack'), 'pyzfs': ('kernel', '/dev/zfs'), 'libzfs': ('kernel', '/dev/zfs'), 'zpool_influxdb': ('kernel', '/dev/zfs'),
     'zfs_sysfs': ('kernel', '/sys/module/zfs'), 'user_namespace': ('kernel', 'zones'), 'zfs_jail': ('kernel', 'jails of FreeBSD'),
     'idmap_mount': ('kernel', 'mounts with mapped ids'), 'luks': ('kernel', 'device mapper'), 'vdev_disk': ('kernel', 'block layer'),
     'simd': ('kernel', '/proc and /sys of the module'), 'procfs': ('kernel', '/proc/spl'),
     'privilege': ('kernel', 'privileges of Solaris'), 'rootpool': ('kernel', 'the root filesystem in a pool'),
 }
-# Cases with a pool of OpenZFS's that has what is not there yet.
-POOLS = {'userspace_encrypted_13709': 'encryption', 'userspace_encrypted': 'encryption', 'userspace_send_encrypted': 'encryption'}
+# Cases of these groups that receive streams into encrypted datasets, and two more.
+STREAMS = {'rsend', 'cli_root/zfs_receive'}
+STREAM_CASES = {'userspace_send_encrypted', 'userspace_encrypted'}
+ENCRYPTED = re.compile(r'encryption=(on|aes)|keyformat|change-key|load-key|-o encrypt|ENCRYPT', re.M)
 # Cases that run a test of OpenZFS's own code.
 OWN_CODE = {'run_edonr_test', 'run_sha2_test', 'run_skein_test', 'run_blake3_test', 'zpool_create_draid_004_pos'}
 # Groups in which only what Cenote can remove is removed: logs, caches, spares.
@@ -75,7 +77,6 @@ WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
     (r'(replace|spare\w*=|SPARE\d?=|wait_vdev_state).*\bdraid\S*-0-|verify_draid', 'feature', 'distributed spares of draid'),
     (r'\bzfs program\b|log_must_program', 'feature', 'zfs program'),
     (r'\bzfs (share|unshare)\b|sharenfs|sharesmb', 'feature', 'zfs share'),
-    (r'encryption=(on|aes)|keyformat|change-key|load-key|-o encrypt|ENCRYPT', 'feature', 'encryption'),
     (r'\bzfs wait\b', 'feature', 'zfs wait'),
     (r'/dev/zfs\b', 'kernel', '/dev/zfs'),
     (r'scsi_debug', 'kernel', 'scsi_debug'),
@@ -180,8 +181,6 @@ def classify(case):
     base = os.path.basename(case.group)
     if case.name in OWN_CODE:
         return 'tool', 'tests OpenZFS\'s own code'
-    if case.name in POOLS:
-        return 'feature', POOLS[case.name]
     missing = next((FEATURES[part] for part in case.group.split('/') if part in FEATURES), None)
     if missing:
         return 'feature', missing
@@ -191,6 +190,8 @@ def classify(case):
     if path is None:
         return 'kernel', 'no script'
     source = code(path)
+    if case.name in STREAM_CASES or (case.group in STREAMS and ENCRYPTED.search(source)):
+        return 'feature', 'streams into encrypted datasets'
     if (base not in REMOVES_NO_DATA or case.name in REMOVES_DATA) and REMOVAL.search(source):
         return 'feature', 'removal of data vdevs'
     setup = script(case.group, 'setup')

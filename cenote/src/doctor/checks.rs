@@ -58,7 +58,7 @@ fn bad(state: State, check: &'static str, found: impl Into<String>, cost: &str, 
 const PORTS: [(u16, &str); 3] = [(10_809, "NBD"), (3260, "iSCSI"), (9134, "metrics")];
 /// Fewer open files than these run out with some hundred volumes, mounts and clients.
 const FEW_FILES: u64 = 65_536;
-/// The kernel counts what rings of old kernels pin against this limit.
+/// Pages with keys count against this limit, and what rings of old kernels pin.
 const FEW_LOCKED_BYTES: u64 = 64 << 20;
 /// With less memory a pool works, slowly.
 const LITTLE_MEMORY_BYTES: u64 = 1 << 30;
@@ -222,7 +222,8 @@ fn locked(machine: &Machine) -> Finding {
             State::Note,
             name,
             format!("at most {}", nicebytes(bytes)),
-            "before Linux 5.12 rings are refused when there are many threads",
+            "keys of encrypted datasets beyond that may be swapped out; before Linux 5.12 rings are refused \
+             when there are many threads",
             "LimitMEMLOCK=infinity in the unit; ulimit -l in a shell",
         ),
         Some(bytes) => ok(name, format!("at most {}", nicebytes(bytes))),

@@ -177,7 +177,8 @@ fn keys_and_exports_take_shares_away_and_bring_them_back() {
 
     session.print(&["zpool", "export", "tank"]);
     assert_eq!(client.stat(&file), Err(STALE));
-    session.print(&["zpool", "import", "-l", "-N", "-d", served.disk.to_str().unwrap(), "tank"]);
+    session.print(&["zpool", "import", "-N", "-d", served.disk.to_str().unwrap(), "tank"]);
+    session.print(&["zfs", "load-key", "tank/secret"]);
     assert_eq!(client.content(&file).unwrap(), b"secret");
 }
 

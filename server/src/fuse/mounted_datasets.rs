@@ -250,9 +250,14 @@ impl MountedDatasets {
     /// 0 where one was destroyed.
     pub(super) fn snapshot_places(&self) -> Vec<u64> {
         let snapshots = self.lock();
-        let of =
-            |place: &SnapshotSlot| place.name.as_ref().map_or(0, |_| place.snapshot.dataset.objset_id().0);
-        snapshots.places.iter().map(of).collect()
+        // Names are not known before the first listing.
+        let mut told = vec![0; snapshots.places.len()];
+        for (objset, place) in &snapshots.by_objset {
+            if let Some(told) = told.get_mut(*place) {
+                *told = objset.0;
+            }
+        }
+        told
     }
 
     /// Has snapshots in the places where another daemon had them.

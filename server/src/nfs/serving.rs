@@ -3,8 +3,9 @@
 //! # The idea
 //! A connection has a thread that reads its requests, which sleeps most of the time and has a small stack.
 //! Each request is done by one of [`WORKERS`] threads, which waits for devices through its own ring, and
-//! writes the answer itself. So a request that waits for a device delays no other one, and answers leave in
-//! the order in which they are ready.
+//! sends the answer as far as the client takes it at once. What is left is sent by a thread that the
+//! connection has for as long as answers wait. So neither a request that waits for a device nor a client that
+//! takes no answers delays others. Answers leave in the order in which they are ready.
 //!
 //! # What clients can take
 //! | what | at most |
@@ -12,15 +13,16 @@
 //! | connections | [`MOST_CONNECTIONS`]; of one address [`MOST_OF_ONE`] |
 //! | requests of a connection that are not answered | [`MOST_UNDER_WAY`]; its next one is not read before |
 //! | bytes of long requests that are read or under way | [`MOST_LONG_BYTES`] of all connections together |
+//! | bytes of answers that wait | [`MOST_WAITING_BYTES`] of all connections; one more ends its connection |
 //! | time for the rest of a request, or for an answer to be taken | [`PATIENCE`] |
 //! | time without a request | [`IDLE`] |
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -50,6 +52,8 @@ const MOST_UNDER_WAY: usize = 32;
 const SHORT_BYTES: usize = 64 << 10;
 /// The most bytes of longer ones at once.
 const MOST_LONG_BYTES: usize = 64 << 20;
+/// The most bytes of answers that wait for their clients.
+const MOST_WAITING_BYTES: usize = 256 << 20;
 /// How long the rest of a request may take, and an answer may wait for its client.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a client may be silent.
@@ -62,9 +66,10 @@ const READER_STACK_BYTES: usize = 256 << 10;
 struct Connection {
     number: u64,
     peer: SocketAddr,
-    reading: TcpStream,
-    /// Answers leave one after the other.
-    writing: Mutex<TcpStream>,
+    socket: TcpStream,
+    outgoing: Mutex<Outgoing>,
+    /// Bytes of answers that wait, of all connections.
+    waiting_bytes: Arc<AtomicUsize>,
     under_way: Mutex<usize>,
     answered: Condvar,
 }
@@ -72,7 +77,7 @@ struct Connection {
 impl Connection {
     fn end(&self) {
         // It may have ended already.
-        let _ = self.reading.shutdown(Shutdown::Both);
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 
     fn under_way(&self) -> MutexGuard<'_, usize> {
@@ -92,20 +97,130 @@ impl Connection {
         self.answered.notify_one();
     }
 
-    fn answer(&self, answer: &[u8]) -> io::Result<()> {
-        let head = (answer.len() as u32 | 1 << 31).to_be_bytes();
-        let mut socket = self.writing.lock().ignore_poison();
-        let mut parts = [io::IoSlice::new(&head), io::IoSlice::new(answer)];
-        let mut rest = &mut parts[..];
-        while !rest.is_empty() {
-            match socket.write_vectored(rest) {
+    fn outgoing(&self) -> MutexGuard<'_, Outgoing> {
+        self.outgoing.lock().ignore_poison()
+    }
+
+    /// Sends an answer, or leaves that to the thread that sends what waits. The request has ended then.
+    fn answer(self: &Arc<Self>, body: Vec<u8>) {
+        let mut answer = Answer::new(body);
+        let mut outgoing = self.outgoing();
+        let sent = match outgoing.is_sending {
+            true => Ok(false),
+            false => answer.send(&self.socket, libc::MSG_DONTWAIT),
+        };
+        let waits = match sent {
+            Ok(true) => return self.end_request(),
+            Ok(false) => self.make_room(answer.body.len()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = waits {
+            drop(outgoing);
+            return self.end_with(&error);
+        }
+        outgoing.waiting.push_back(answer);
+        if std::mem::replace(&mut outgoing.is_sending, true) {
+            return;
+        }
+        drop(outgoing);
+        let connection = Arc::clone(self);
+        let builder = thread::Builder::new().name("nfs-send".into()).stack_size(READER_STACK_BYTES);
+        if let Err(error) = builder.spawn(move || connection.send_waiting()) {
+            self.give_up(&error);
+        }
+    }
+
+    fn make_room(&self, bytes: usize) -> io::Result<()> {
+        let before = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes <= MOST_WAITING_BYTES {
+            return Ok(());
+        }
+        self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        Err(io::Error::other("there is no room for answers that wait"))
+    }
+
+    fn next_waiting(&self) -> Option<Answer> {
+        let mut outgoing = self.outgoing();
+        let next = outgoing.waiting.pop_front();
+        outgoing.is_sending = next.is_some();
+        next
+    }
+
+    /// Sends what waits, until nothing does.
+    fn send_waiting(self: &Arc<Self>) {
+        while let Some(mut answer) = self.next_waiting() {
+            let sent = answer.send(&self.socket, 0);
+            self.waiting_bytes.fetch_sub(answer.body.len(), Ordering::Relaxed);
+            match sent {
+                Ok(true) => self.end_request(),
+                Ok(false) => {
+                    self.end_with(&ErrorKind::TimedOut.into());
+                    return self.give_up(&ErrorKind::TimedOut.into());
+                }
+                Err(error) => {
+                    self.end_with(&error);
+                    return self.give_up(&error);
+                }
+            }
+        }
+    }
+
+    /// Ends the connection, and all requests whose answers wait.
+    fn give_up(&self, error: &io::Error) {
+        while let Some(answer) = self.next_waiting() {
+            self.waiting_bytes.fetch_sub(answer.body.len(), Ordering::Relaxed);
+            self.end_with(error);
+        }
+    }
+
+    /// Ends the connection with a request whose answer does not leave.
+    fn end_with(&self, error: &io::Error) {
+        tracing::debug!(%error, client = %self.peer, "an answer was not taken");
+        self.end();
+        self.end_request();
+    }
+}
+
+/// What leaves on a connection.
+#[derive(Debug, Default)]
+struct Outgoing {
+    waiting: VecDeque<Answer>,
+    /// A thread sends what waits.
+    is_sending: bool,
+}
+
+/// An answer on its way.
+#[derive(Debug)]
+struct Answer {
+    head: [u8; 4],
+    body: Vec<u8>,
+    /// Bytes of both that left.
+    sent: usize,
+}
+
+impl Answer {
+    fn new(body: Vec<u8>) -> Self {
+        Self { head: (body.len() as u32 | 1 << 31).to_be_bytes(), body, sent: 0 }
+    }
+
+    /// Sends what is left. Whether all of it left: with `MSG_DONTWAIT` it may not, and without that flag when
+    /// the client takes nothing for long.
+    fn send(&mut self, socket: &TcpStream, flags: i32) -> io::Result<bool> {
+        loop {
+            let head = self.head.get(self.sent..).unwrap_or_default();
+            let body = self.body.get(self.sent.saturating_sub(self.head.len())..).unwrap_or_default();
+            if head.is_empty() && body.is_empty() {
+                return Ok(true);
+            }
+            let parts = [io::IoSlice::new(head), io::IoSlice::new(body)];
+            match SockRef::from(socket).send_vectored_with_flags(&parts, flags | libc::MSG_NOSIGNAL) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(written) => io::IoSlice::advance_slices(&mut rest, written),
+                Ok(sent) => self.sent += sent,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
     }
 }
 
@@ -159,6 +274,7 @@ struct Shared<S> {
     next: AtomicU64,
     is_over: AtomicBool,
     room: Arc<Room>,
+    waiting_bytes: Arc<AtomicUsize>,
 }
 
 impl<S> Shared<S> {
@@ -207,6 +323,7 @@ where
         next: AtomicU64::new(0),
         is_over: AtomicBool::new(false),
         room: Arc::default(),
+        waiting_bytes: Arc::default(),
     }));
     for _ in 0..WORKERS {
         let shared = Arc::clone(&running.0);
@@ -235,8 +352,9 @@ where
     let connection = Arc::new(Connection {
         number,
         peer,
-        writing: Mutex::new(stream.try_clone()?),
-        reading: stream,
+        socket: stream,
+        outgoing: Mutex::default(),
+        waiting_bytes: Arc::clone(&shared.waiting_bytes),
         under_way: Mutex::default(),
         answered: Condvar::new(),
     });
@@ -276,7 +394,7 @@ fn read_requests<S: Shares>(shared: &Shared<S>, connection: &Arc<Connection>) ->
 where
     S::Share: Share<Rules = Rules>,
 {
-    let mut socket = &connection.reading;
+    let mut socket = &connection.socket;
     loop {
         let Some(head) = read_head(socket)? else { return Ok(()) };
         if shared.is_over.load(Ordering::Acquire) {
@@ -368,10 +486,8 @@ where
         match answered(&shared.server, &record, connection.peer) {
             Ok(Some(answer)) => {
                 drop(record);
-                if let Err(error) = connection.answer(&answer) {
-                    tracing::debug!(%error, client = %connection.peer, "an answer was not taken");
-                    connection.end();
-                }
+                connection.answer(answer);
+                continue;
             }
             Ok(None) => {}
             Err(Garbage) => connection.end(),

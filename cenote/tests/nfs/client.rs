@@ -169,6 +169,9 @@ pub type Handle = Vec<u8>;
 /// A result with a status of NFS.
 pub type Nfs<T> = std::result::Result<T, u32>;
 
+/// A name with what came beside it.
+pub type Listed = (Vec<u8>, Option<Attributes>, Option<Handle>);
+
 impl Client {
     pub fn connect(address: SocketAddr, user: User) -> Self {
         let socket = TcpStream::connect(address).unwrap();
@@ -422,11 +425,7 @@ impl Client {
     }
 
     /// All entries of a directory with their attributes and handles.
-    pub fn list_all(
-        &mut self,
-        dir: &[u8],
-        bytes: u32,
-    ) -> Nfs<Vec<(Vec<u8>, Option<Attributes>, Option<Handle>)>> {
+    pub fn list_all(&mut self, dir: &[u8], bytes: u32) -> Nfs<Vec<Listed>> {
         let (mut entries, mut cookie) = (Vec::new(), 0);
         loop {
             let arguments = Xdr::default().opaque(dir).long(cookie).long(0).number(bytes / 4).number(bytes);

@@ -111,7 +111,8 @@ fn forged_keys_are_refused_by_name_and_leave_nothing() {
         };
         let wrapped = [key::IV, key::MAC, key::MASTER_KEY, key::HMAC_KEY];
         let wrong = "incorrect key for 'tank/words'";
-        let mut forged: Vec<(String, Vec<(&str, Value)>, &str)> = vec![
+        type Forged = (String, Vec<(&'static str, Value)>, &'static str);
+        let mut forged: Vec<Forged> = vec![
             ("fewer rounds".into(), vec![(key::PBKDF2_ITERS, number(1))], wrong),
             ("no rounds".into(), vec![(key::PBKDF2_ITERS, number(0))], "PBKDF2"),
             ("endless rounds".into(), vec![(key::PBKDF2_ITERS, number(u64::MAX))], "rounds of PBKDF2"),

@@ -37,6 +37,7 @@ use super::options::Snapdir;
 use super::rollback::Difference;
 use super::snapshot_taker::SnapshotTaker;
 use super::wire::{Operation, Request};
+use crate::handover::ToldHandle;
 
 /// Mount options that affect all requests.
 #[derive(Debug, Clone, Copy)]
@@ -169,7 +170,7 @@ impl Served {
     }
 
     /// Handles of files that may change, as another daemon needs them, and the number of the next handle.
-    pub(super) fn handles(&self) -> (Vec<(u64, (u64, bool, bool))>, u64) {
+    pub(super) fn handles(&self) -> (Vec<ToldHandle>, u64) {
         let files = self.files();
         let live = files.iter().filter_map(|(handle, file)| match &**file {
             OpenFile::Live(file) => Some((*handle, file.told())),
@@ -179,7 +180,7 @@ impl Served {
     }
 
     /// Has files open that another daemon had open. One that is gone is not there.
-    pub(super) fn take_handles(&self, handles: &[(u64, (u64, bool, bool))], next: u64) {
+    pub(super) fn take_handles(&self, handles: &[ToldHandle], next: u64) {
         self.next_handle.fetch_max(next, Ordering::AcqRel);
         let Some(live) = self.live() else { return };
         for (handle, told) in handles {

@@ -82,6 +82,9 @@ pub struct OpenedAs {
     pub mounts: Vec<Mounted>,
 }
 
+/// The number of an open handle; the file's object, whether it is read in secret, and may be mapped.
+pub type ToldHandle = (u64, (u64, bool, bool));
+
 /// A mounted filesystem, whose session with the kernel goes on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -101,7 +104,7 @@ pub struct MountTold {
     /// The only user who may look in, unless all may.
     pub only_for: Option<u32>,
     /// Open files: handle, file, whether it is read in secret, whether programs may have mapped it.
-    pub handles: Vec<(u64, (u64, bool, bool))>,
+    pub handles: Vec<ToldHandle>,
     /// The number of the next handle.
     pub next_handle: u64,
     /// The object sets of its snapshots, in their places.

@@ -144,8 +144,11 @@ fn names(path: &[u8]) -> Option<Vec<&[u8]>> {
     (!names.iter().any(|name| *name == b".." || name.contains(&0))).then_some(names)
 }
 
+/// A share, and names below its root.
+type Found<'a, S> = (Arc<S>, Vec<&'a [u8]>);
+
 /// The share in which a path is, and the names from its root on.
-fn found<'a, S: Shares>(shares: &S, path: &'a [u8]) -> Option<(Arc<S::Share>, Vec<&'a [u8]>)> {
+fn found<'a, S: Shares>(shares: &S, path: &'a [u8]) -> Option<Found<'a, S::Share>> {
     let names = names(path)?;
     let listed = shares.listed();
     let depth = |share: &Arc<S::Share>| {

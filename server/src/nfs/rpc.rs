@@ -110,9 +110,12 @@ pub fn done(number: u32) -> Writer {
     accepted(number, 0)
 }
 
+/// The head of a call, or the number of one that is refused.
+type Head = Result<Call, (u32, Refusal)>;
+
 /// Reads the head of a call; the reader is at its arguments then. What cannot be answered, because it has no
 /// number or is no call, is an outer error.
-pub fn call<'a>(record: &'a [u8]) -> Result<(Result<Call, (u32, Refusal)>, Reader<'a>), Garbage> {
+pub fn call(record: &[u8]) -> Result<(Head, Reader<'_>), Garbage> {
     let mut reader = Reader::new(record);
     let number = reader.number()?;
     if reader.number()? != 0 {

@@ -45,6 +45,10 @@ const FAMILIES: usize = 256;
 /// The least number for each object.
 const MIN_FAMILIES: usize = 4;
 
+/// A dnode to be put into its block, or none where it is freed; its slots, and what a raw stream said is
+/// behind its bonus.
+type NewDnode = (Option<Dnode>, usize, Option<Arc<[u8]>>);
+
 /// One dirty object.
 pub(super) struct Work {
     core: Arc<Core>,
@@ -259,7 +263,7 @@ impl LiveObjset {
     async fn patch_dnode_blocks(
         &self,
         committed: &Arc<Objset>,
-        dnodes: &BTreeMap<u64, (Option<Dnode>, usize, Option<Arc<[u8]>>)>,
+        dnodes: &BTreeMap<u64, NewDnode>,
     ) -> Result<Vec<(u64, Content)>> {
         let mut loads = FuturesUnordered::new();
         let mut blocks = BTreeMap::new();

@@ -348,10 +348,12 @@ impl Files for OpenedShare {
         };
         let dir = node.id();
         match tree {
-            Tree::Head if dir == self.trees().head().root() && at.name == ZFS_NAME => {
-                if self.snapdir() != Snapdir::Disabled {
-                    return self.control(ZFS_DIR).map(Some);
-                }
+            Tree::Head
+                if dir == self.trees().head().root()
+                    && at.name == ZFS_NAME
+                    && self.snapdir() != Snapdir::Disabled =>
+            {
+                return self.control(ZFS_DIR).map(Some);
             }
             Tree::Snapshot(_) if at.name == b".." && block_on(self.trees().zpl(tree))?.root() == dir => {
                 return self.control(SNAPSHOT_DIR).map(Some);

@@ -63,13 +63,12 @@ pub(super) fn is_taken(name: &str, kind: &Kind<'_>) -> bool {
     is_of_key(name) || is_location(name) && kind.is_new && !kind.is_raw
 }
 
+/// Properties that are asked for, and the key of a new encryption root.
+type Asked = (Vec<(String, String)>, Option<Arc<UserKey>>);
+
 impl Receive<'_> {
     /// What is asked for of the encryption of a new dataset, with the key of a new encryption root.
-    pub(super) fn encryption_of(
-        &self,
-        kind: &Kind<'_>,
-        doing: &str,
-    ) -> Result<(Vec<(String, String)>, Option<Arc<UserKey>>), ApiError> {
+    pub(super) fn encryption_of(&self, kind: &Kind<'_>, doing: &str) -> Result<Asked, ApiError> {
         let request = self.request;
         let typed = || request.properties.iter().filter(|(name, _)| is_of_key(name));
         let excluded = || request.excluded.iter().filter(|name| is_of_key(name));

@@ -171,8 +171,12 @@ impl Arguments {
             if named.contains(&whole(name)) {
                 return Err(usage(format!("property '{name}' specified multiple times")));
             }
-            let is_of_contents =
-                |prop: Prop| prop.desc().readonly() || matches!(prop, Prop::Version | Prop::Volsize);
+            let is_of_contents = |prop: Prop| match prop {
+                // The daemon says what goes with which stream.
+                Prop::Encryption | Prop::Keyformat | Prop::Pbkdf2Iters => false,
+                Prop::Version | Prop::Volsize => true,
+                other => other.desc().readonly(),
+            };
             if Prop::from_name(name).is_some_and(is_of_contents) {
                 return Err(usage(format!("invalid property '{name}': it comes with the data")));
             }

@@ -167,7 +167,8 @@ fn what_may_be_given_with_raw_and_with_plain_streams() {
     assert_eq!(value(&session, "encryption", "tank/own"), "aes-128-ccm");
     assert_eq!(value(&session, "keylocation", "tank/own"), format!("file://{}", key.display()));
     refused(&session, "zfs receive -o encryption=on tank/x", &plain, "Keyformat required");
-    refused(&session, "zfs receive -o keyformat=raw tank/x", &plain, "turned on");
+    let line = format!("zfs receive -o keyformat=raw -o {location} tank/x");
+    refused(&session, &line, &plain, "turned on");
     let asked = "zfs receive -o encryption=on -o keyformat=passphrase tank/x";
     refused(&session, asked, &plain, "keylocation");
     // What goes on.

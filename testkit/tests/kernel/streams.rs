@@ -201,7 +201,9 @@ pub async fn empty(name: &str, path: &PathBuf) -> Arc<LivePool> {
         altroot: None,
         command: None,
     };
-    let pool = LivePool::create(new, super::surroundings(4)).await.expect("a pool");
+    // Pools that are imported together need guids of their own.
+    let seed = name.bytes().map(u64::from).sum();
+    let pool = LivePool::create(new, super::surroundings(seed)).await.expect("a pool");
     pool.start().expect("a thread");
     pool
 }

@@ -147,7 +147,7 @@ fn raw_streams_go_both_ways() {
         sha256sum /dev/zd0
         zfs set mountpoint=/m copy/enc
         zfs mount copy/enc 2>/dev/null || true
-        head -c 700000 /m/data > /m/kernel
+        head -c 60000 /m/more > /m/kernel
         setfattr -n user.long -v $(head -c 2000 /dev/zero | tr '\\\\0' x) /m/kernel || true
         rm -f /m/more
         sync
@@ -218,8 +218,7 @@ fn raw_streams_go_both_ways() {
         drop(dsl);
         load(&pool, "tank/enc", THEIRS).await;
         load(&pool, "tank/theirs", OURS).await;
-        assert!(file(&pool, "tank/enc", b"data", data.len()).await == data);
-        assert!(file(&pool, "tank/enc", b"kernel", 700_000).await == data[..700_000]);
+        assert!(file(&pool, "tank/enc", b"kernel", 60_000).await == data[..60_000]);
         for (name, (length, sum)) in
             ["random", "again", "last"].into_iter().zip([900_000, 900_000, 5].into_iter().zip(&sums))
         {
@@ -260,7 +259,7 @@ fn raw_streams_go_both_ways() {
     let outcome = vm.run(&job).expect("the machine runs");
     let said = &outcome.output;
     assert_eq!(outcome.code, Some(0), "{said}");
-    for sum in sums.iter().copied().chain([&*hex_sha256(&data), &*hex_sha256(&data[..700_000])]) {
+    for sum in sums.iter().copied().chain([&*hex_sha256(&data), &*hex_sha256(&data[..60_000])]) {
         assert!(said.contains(sum), "{said}");
     }
     assert!(said.contains("with 0 errors") && said.contains("errors: No known data errors"), "{said}");

@@ -17,15 +17,15 @@ pub struct ServeArguments {
     /// Unix socket of the API (default: by user, or $CENOTE_SOCKET)
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Take over from the daemon that runs on this socket: its pools, keys, listening sockets and clients, which
-    /// see a pause. Where that cannot be, it says why and goes on
+    /// Take over from the daemon that runs on this socket: its pools, keys, listening sockets and clients,
+    /// which see a pause. Where that cannot be, it says why and goes on
     #[arg(long)]
     pub take_over: bool,
     /// With --take-over: return when the new daemon serves, for service managers
     #[arg(long, requires = "take_over")]
     pub background: bool,
-    /// With --take-over: also what is in use and cannot be handed over, as mounted filesystems with open files,
-    /// whose users get errors
+    /// With --take-over: also what is in use and cannot be handed over, as mounted filesystems with open
+    /// files, whose users get errors
     #[arg(long, requires = "take_over")]
     pub force: bool,
     /// File with the pools that are imported at the start: those that were open when the daemon ended ('none'

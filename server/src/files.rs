@@ -2,8 +2,9 @@
 //!
 //! # The idea
 //! A protocol ([`crate::nfs`]) knows [`Shares`], opens one by its number, and asks it to look up, read,
-//! write and so on. What a share is ([`crate::daemon`]), and what becomes of its requests while a filesystem is
-//! renamed, rolled back or destroyed, no protocol knows. It is for files what [`crate::block`] is for volumes.
+//! write and so on. What a share is ([`crate::daemon`]), and what becomes of its requests while a filesystem
+//! is renamed, rolled back or destroyed, no protocol knows. It is for files what [`crate::block`] is for
+//! volumes.
 //!
 //! FUSE ([`crate::fuse`]) does not stand on this trait: the kernel that mounts a filesystem keeps names,
 //! attributes and pages, has files open, and asks for permissions itself, and its answers need no staleness

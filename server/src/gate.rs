@@ -2,8 +2,8 @@
 //!
 //! # The idea
 //! Every connection that may be handed over is a guest. Closing the gate wakes all guests; each parks as soon
-//! as nothing of it is under way. Those that do not park in time are named, and the gate opens again. The check
-//! on the way of a request is one load of an atomic.
+//! as nothing of it is under way. Those that do not park in time are named, and the gate opens again. The
+//! check on the way of a request is one load of an atomic.
 
 mod behind;
 
@@ -281,8 +281,8 @@ impl Gate {
     }
 }
 
-/// A gate that is closed, with all clients at a boundary. It opens again when this is dropped, and they go on,
-/// unless they were given away.
+/// A gate that is closed, with all clients at a boundary. It opens again when this is dropped, and they go
+/// on, unless they were given away.
 #[derive(Debug)]
 pub struct Closed {
     gate: Gate,

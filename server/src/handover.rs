@@ -2,11 +2,11 @@
 //!
 //! # The idea
 //! The new daemon ([`crate::takeover`]) connects to a socket of its own kind beside the API's
-//! ([`FILE_NAME`]), and says what it is. The old one then brings all clients to a *boundary*, closes its pools,
-//! and gives what it has as descriptors and facts: its listening sockets, the sockets of its clients with what
-//! each protocol agreed on, how each pool was open, and the keys that are loaded. The new one opens the pools,
-//! and says that it has them; that one word makes it the owner. Then it goes on with the clients where
-//! the old one stopped. Clients notice a pause.
+//! ([`FILE_NAME`]), and says what it is. The old one then brings all clients to a *boundary*, closes its
+//! pools, and gives what it has as descriptors and facts: its listening sockets, the sockets of its clients
+//! with what each protocol agreed on, how each pool was open, and the keys that are loaded. The new one opens
+//! the pools, and says that it has them; that one word makes it the owner. Then it goes on with the clients
+//! where the old one stopped. Clients notice a pause.
 //!
 //! | step | the old daemon | the new one |
 //! |---|---|---|
@@ -24,17 +24,18 @@
 //! locked by the process that has them open. Whatever goes wrong before step 7 (a refusal, a time limit, the
 //! death of the new daemon), the old one opens again what it closed, and goes on with its clients: it kept a
 //! copy of each descriptor, and it read nothing meanwhile. Nor did the new one, which reads from no client
-//! before step 7. What was acknowledged to clients is in the pool since step 5. Should both die, it is as after
-//! a crash.
+//! before step 7. What was acknowledged to clients is in the pool since step 5. Should both die, it is as
+//! after a crash.
 //!
 //! The old daemon waits for the new one as long as that lives, because a large pool may take long to open.
 //!
 //! # Boundaries
-//! A connection of a client is a [`Guest`](crate::gate::Guest) of the gate. When the gate closes, its protocol takes no further
-//! request, finishes those that it has begun, and *parks*: it hands in its socket with what the protocol needs
-//! ([`Parked`](crate::gate::Parked)), and waits. If it is to go on itself, nothing has happened. Otherwise it drops what it has, and
-//! another task, here or in the new daemon, begins with what was handed in. Bytes that were read from the
-//! socket, but are no whole request, and answers that did not leave yet, go along.
+//! A connection of a client is a [`Guest`](crate::gate::Guest) of the gate. When the gate closes, its
+//! protocol takes no further request, finishes those that it has begun, and *parks*: it hands in its socket
+//! with what the protocol needs ([`Parked`](crate::gate::Parked)), and waits. If it is to go on itself,
+//! nothing has happened. Otherwise it drops what it has, and another task, here or in the new daemon, begins
+//! with what was handed in. Bytes that were read from the socket, but are no whole request, and answers that
+//! did not leave yet, go along.
 //!
 //! | client | what it sees |
 //! |---|---|
@@ -50,8 +51,8 @@
 //! | block devices of this machine | removed and made anew; those that are in use refuse the hand-over |
 //!
 //! # What is secret
-//! Only processes of the daemon's user and root are answered (the kernel names the peer). Keys travel in frames
-//! of this socket only, and the memory of both sides is wiped.
+//! Only processes of the daemon's user and root are answered (the kernel names the peer). Keys travel in
+//! frames of this socket only, and the memory of both sides is wiped.
 //!
 //! | module | what it owns |
 //! |---|---|

@@ -192,7 +192,8 @@ impl<X: Exports> Portal<X> {
         if number == 0 { self.next_session.fetch_add(1, Ordering::Relaxed) } else { number }
     }
 
-    /// Has the reservations that the sessions knew which are taken up: of each volume those that were told last.
+    /// Has the reservations that the sessions knew which are taken up: of each volume those that were told
+    /// last.
     async fn take_over_reservations(&self, handed: &[Parked]) {
         let mut last: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
         for told in handed.iter().map(|parked| &parked.told) {

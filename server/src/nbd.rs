@@ -21,8 +21,8 @@
 //! # What a client cannot do
 //! Ask for more than [`MAX_REQUEST_BYTES`] at once, have more than a bounded number of requests and bytes
 //! under way, send an option longer than the protocol needs, take for ever to choose an export, or affect
-//! other clients ([`block::Limits`]). A request that breaks the framing ends the connection; any other invalid
-//! request gets an error.
+//! other clients ([`block::Limits`]). A request that breaks the framing ends the connection; any other
+//! invalid request gets an error.
 //!
 //! Source of the facts: the NBD project's `doc/proto.md`.
 

@@ -2,8 +2,8 @@
 //!
 //! # The idea
 //! A client names a file by a handle, and each request stands for itself: the server keeps nothing of a
-//! client that it would need after a restart. A handle is made of numbers that a file keeps (`handle`), so that
-//! clients go on when the daemon or the machine was started anew, or the pool was imported elsewhere.
+//! client that it would need after a restart. A handle is made of numbers that a file keeps (`handle`), so
+//! that clients go on when the daemon or the machine was started anew, or the pool was imported elsewhere.
 //!
 //! Requests go straight to [`crate::files`]. What a kernel does for a mounted filesystem is done here: who
 //! may do what (`permission`), by the user that the client says (`rpc`) or that stands for it (`rules`).

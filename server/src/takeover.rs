@@ -1,8 +1,8 @@
 //! The two ends of an upgrade in place ([`crate::handover`]): the daemon that gives, and the one that takes.
 //!
 //! The old daemon listens on a socket of its own for that ([`give_on`]), on a thread. Each connection has a
-//! thread, so that a second daemon that asks meanwhile is refused at once. The new daemon asks with the thread
-//! that starts it ([`take`]): it has no runtime and no pool before it knows that it gets everything.
+//! thread, so that a second daemon that asks meanwhile is refused at once. The new daemon asks with the
+//! thread that starts it ([`take`]): it has no runtime and no pool before it knows that it gets everything.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -198,8 +198,8 @@ pub struct Taken {
     channel: Channel,
 }
 
-/// Has the daemon that hands over on this socket give everything. Blocks the thread. With `force` also what is
-/// in use, and fails for its users.
+/// Has the daemon that hands over on this socket give everything. Blocks the thread. With `force` also what
+/// is in use, and fails for its users.
 ///
 /// # Errors
 /// There is none, or it refuses, for a person. It goes on then.

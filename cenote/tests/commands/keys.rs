@@ -1,5 +1,5 @@
-//! `zfs load-key`, `zfs unload-key` on the golden encrypted pool, whose key locations are files of the machine
-//! that made it; and encrypted datasets that are created here.
+//! `zfs load-key`, `zfs unload-key` on the golden encrypted pool, whose key locations are files of the
+//! machine that made it; and encrypted datasets that are created here.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

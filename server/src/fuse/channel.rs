@@ -8,8 +8,8 @@
 //!
 //! # A session that goes on elsewhere
 //! The threads of a mount can be stopped without an end of the connection ([`Channel::stop`]): none reads
-//! another request, and those that were read are answered. One descriptor wakes all threads of the process that
-//! wait in the kernel ([`Waking`]).
+//! another request, and those that were read are answered. One descriptor wakes all threads of the process
+//! that wait in the kernel ([`Waking`]).
 //!
 //! # What an idle mount costs
 //! One descriptor, and its place among those for which one thread of the process waits

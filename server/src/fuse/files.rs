@@ -10,8 +10,8 @@
 //! its entries are requested; if that access would be recorded, the kernel is told at `opendir` not to keep
 //! them. Links count when they are read. `O_NOATIME` is honoured.
 //!
-//! With `primarycache=none` or `metadata` the kernel drops its pages of a file whenever that is opened, so that
-//! it is no cache beside the one that the property takes away.
+//! With `primarycache=none` or `metadata` the kernel drops its pages of a file whenever that is opened, so
+//! that it is no cache beside the one that the property takes away.
 //!
 //! One access is not recorded: whole pages that a program wrote, and that a handle for reading and writing,
 //! open by then, reads before the kernel drops them. No request reports that read, and dropping the pages

@@ -1,9 +1,9 @@
 //! Sessions that another daemon goes on with ([`crate::handover`]).
 //!
-//! The kernel knows a session by the descriptor of its connection, a file by its number in the filesystem, and
-//! an open file by the number of a handle. The first is handed over, the second is the same in each daemon, and
-//! what is open is told. What was agreed on when the session began stays agreed. Between two daemons nothing
-//! reads requests, which wait in the kernel.
+//! The kernel knows a session by the descriptor of its connection, a file by its number in the filesystem,
+//! and an open file by the number of a handle. The first is handed over, the second is the same in each
+//! daemon, and what is open is told. What was agreed on when the session began stays agreed. Between two
+//! daemons nothing reads requests, which wait in the kernel.
 //!
 //! What cannot go over is unmounted and mounted anew: sessions through rings, filesystems that are mounted
 //! elsewhere only, and those in which files without a name are open or known to the kernel, which the next

@@ -18,8 +18,8 @@
 //!
 //! # A daemon that hands over
 //! A session that is to come to a boundary ([`crate::gate`]) takes only the data that writes under way wait
-//! for. All other units are put aside as they are, for the task that goes on. It is there when nothing is under
-//! way and no unit has been read in part.
+//! for. All other units are put aside as they are, for the task that goes on. It is there when nothing is
+//! under way and no unit has been read in part.
 //!
 //! # Order
 //! TCP keeps the order of one connection, so commands are numbered without a gap; one with another number is

@@ -1,9 +1,10 @@
 //! Files after a power cut.
 //!
 //! A client changes the files of a filesystem at random and makes them stable now and then, while log devices
-//! are taken away and given back; after each change all that can be seen is kept as a *moment*. In half of the
-//! runs the filesystem has `logbias=throughput`, so that its log refers to blocks of files; in the others that
-//! holds for large writes without log devices. After a cut the filesystem must be such as the promises allow:
+//! are taken away and given back; after each change all that can be seen is kept as a *moment*. In half of
+//! the runs the filesystem has `logbias=throughput`, so that its log refers to blocks of files; in the others
+//! that holds for large writes without log devices. After a cut the filesystem must be such as the promises
+//! allow:
 //!
 //! - Names, links, symbolic links and devices are exactly those of one moment between the last promise of
 //!   anything and the cut: the log keeps their order.

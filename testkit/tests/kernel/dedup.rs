@@ -241,7 +241,8 @@ fn the_kernel_frees_blocks_of_pruned_tables_and_clones_of_them_stay() {
     assert_eq!(said.matches("errors: No known data errors").count(), 2, "{said}");
     assert_eq!(said.matches("with 0 errors").count(), 2, "{said}");
     assert_eq!(said.matches(&hex_sha256(&bytes)).count(), 3, "first two volumes, then one: {said}");
-    // `zdb` is not asked from here on: this module leaks the space of blocks without entry (openzfs/zfs#17982).
+    // `zdb` is not asked from here on: this module leaks the space of blocks without entry
+    // (openzfs/zfs#17982).
     block_on(async {
         let pool = import(&disks, 2).await;
         check(&pool).await;

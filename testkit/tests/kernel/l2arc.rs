@@ -153,8 +153,8 @@ fn share(name: &str, is_encrypted: bool) {
     assert_eq!(counter(said, "l2_rebuild_success"), 1, "{said}");
     assert!(counter(said, "l2_rebuild_bufs") >= VOLUME_BYTES / BLOCK, "{said}");
     assert!(counter(said, "l2_hits") > 100, "{said}");
-    // The module finds some encrypted blocks unfit, others in each run, and takes them from the pool: one to 13
-    // of 1024 were seen. That all on the device are right was looked at above.
+    // The module finds some encrypted blocks unfit, others in each run, and takes them from the pool: one to
+    // 13 of 1024 were seen. That all on the device are right was looked at above.
     let unfit = if is_encrypted { VOLUME_BYTES / BLOCK / 10 } else { 0 };
     assert!(counter(said, "l2_cksum_bad") <= unfit, "{said}");
     assert_eq!(counter(said, "l2_io_error"), 0, "{said}");

@@ -15,6 +15,7 @@ const ROOMS: &[&str] = &[
     "names",
     "host",
     "refusals",
+    "handing",
     "sync_tasks",
     "mounts",
     "volumes",

@@ -211,8 +211,8 @@ impl Daemon {
         opened.filter_map(Result::err).collect()
     }
 
-    /// Goes on with mounts, mounts what else was mounted, and makes block devices, for the owner of the pools.
-    /// Blocks the thread.
+    /// Goes on with mounts, mounts what else was mounted, and makes block devices, for the owner of the
+    /// pools. Blocks the thread.
     pub fn serve_again(self: &Arc<Self>, pools: &[OpenedAs], mut mounts: Vec<GivenMount>) {
         // The outer ones first: paths of the others lead through them.
         mounts.sort_by_key(|mount| mount.told.mounted.mountpoint.components().count());

@@ -39,8 +39,8 @@ pub struct Endpoints {
 }
 
 impl Daemon {
-    /// Serves the volumes, and by NFS the filesystems, of all pools that are open now or later, on `shards`, until the future is dropped:
-    /// over NBD on the socket, and wherever else is asked for.
+    /// Serves the volumes, and by NFS the filesystems, of all pools that are open now or later, on `shards`,
+    /// until the future is dropped: over NBD on the socket, and wherever else is asked for.
     ///
     /// # Errors
     /// When a listener fails.

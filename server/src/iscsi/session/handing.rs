@@ -28,8 +28,8 @@ impl<E: Export> Connection<E> {
         unit.header.operation() == request::DATA_OUT && self.is_known(unit.header.task_tag())
     }
 
-    /// What the task that goes on needs; `aside` are units that came and were not taken. Nothing where none can
-    /// go on: a discovery, or a unit that is to be refused because it was damaged on its way.
+    /// What the task that goes on needs; `aside` are units that came and were not taken. Nothing where none
+    /// can go on: a discovery, or a unit that is to be refused because it was damaged on its way.
     pub(super) fn parked(
         &self,
         place: &Place,

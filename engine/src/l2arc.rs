@@ -7,7 +7,7 @@
 //! cache device may lose, mix up or invent bytes: a reader gets the right ones from the pool. Nothing depends
 //! on a cache device, and no error of one reaches a reader.
 //!
-//! A block that is encrypted in the pool is the same ciphertext here ([`crate::cache::Candidate`]). What is
+//! A block that is encrypted in the pool is the same ciphertext here (`cache::candidate`). What is
 //! read needs the key of its dataset, and its MAC is checked as that of a block of the pool. So a device may
 //! be found again after a restart before any key is loaded.
 //!

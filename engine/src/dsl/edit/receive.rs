@@ -13,7 +13,7 @@
 //!
 //! # Encryption
 //! A plain stream is encrypted where its new dataset is: below an encrypted one, or as properties ask for
-//! ([`super::crypto`]); one that goes on takes the key of its destination, which must be loaded. A raw stream
+//! (`super::crypto`); one that goes on takes the key of its destination, which must be loaded. A raw stream
 //! brings its blocks and its key as they are, and needs no key: a new dataset is an encryption root of its
 //! own. What goes on from a snapshot must be of the same key and the same set of IVs: each write gives a
 //! block another IV, so the sets of two pools are the same only where one has all of its blocks from the

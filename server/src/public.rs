@@ -69,7 +69,7 @@ impl PublicSocket {
     /// Listens on `path`.
     ///
     /// # Errors
-    /// As those of [`socket::listen`].
+    /// As those of `socket::listen`.
     pub async fn bind(path: &Path) -> io::Result<Self> {
         Self::bind_with(path, &mut Inherited::default()).await
     }

@@ -156,7 +156,17 @@ impl Gate {
 
     /// Lets all through from now on.
     pub fn open(&self) {
+        let mut state = self.state();
         self.0.is_closed.store(false, Ordering::SeqCst);
+        for guest in state.guests.values_mut() {
+            if let Stage::Parked(..) = guest.stage
+                && let Stage::Parked(_, go_on) = std::mem::replace(&mut guest.stage, Stage::Served)
+            {
+                // It may have ended meanwhile.
+                let _ = go_on.send(());
+            }
+        }
+        drop(state);
         self.0.changes.send_replace(());
     }
 
@@ -318,19 +328,9 @@ impl Closed {
 
 impl Drop for Closed {
     fn drop(&mut self) {
-        if !self.opens {
-            return;
+        if self.opens {
+            self.gate.open();
         }
-        let mut state = self.gate.state();
-        for guest in state.guests.values_mut() {
-            if let Stage::Parked(..) = guest.stage
-                && let Stage::Parked(_, go_on) = std::mem::replace(&mut guest.stage, Stage::Served)
-            {
-                // It may have ended meanwhile.
-                let _ = go_on.send(());
-            }
-        }
-        self.gate.open();
     }
 }
 
@@ -373,7 +373,17 @@ impl Guest {
     /// cannot be handed over hands in nothing, and ends then.
     pub async fn park(&self, parked: Option<Parked>) -> bool {
         let (go_on, goes_on) = oneshot::channel();
-        self.change(|entry| entry.stage = Stage::Parked(parked, go_on));
+        {
+            let mut state = self.gate.state();
+            // It may have opened since this guest was asked.
+            if !self.gate.is_closed() {
+                return true;
+            }
+            if let Some(entry) = state.guests.get_mut(&self.number) {
+                entry.stage = Stage::Parked(parked, go_on);
+            }
+        }
+        self.gate.changed();
         goes_on.await.is_ok()
     }
 }
@@ -409,6 +419,18 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_guest_that_parks_when_the_gate_has_opened_goes_on() {
+        let gate = Gate::closed();
+        let guest = gate.guest("late");
+        guest.is_served("late");
+        let mut early = Box::pin(guest.park(None));
+        assert_eq!((&mut early).now_or_never(), None);
+        gate.open();
+        assert_eq!(early.now_or_never(), Some(true), "it was parked without anyone to let it go on");
+        assert_eq!(guest.park(None).now_or_never(), Some(true), "it parks after the opening");
+    }
 
     fn parked(protocol: &str) -> Parked {
         let socket = File::open("/dev/null").unwrap().into();

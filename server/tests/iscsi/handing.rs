@@ -29,7 +29,6 @@ fn hand_over(gate: &Gate) -> usize {
 }
 
 #[test]
-#[ignore = "sessions end at an upgrade, and initiators log in again"]
 fn a_session_keeps_its_numbers() {
     let (served, gate) = served();
     let mut one = Initiator::log_in(&served, TARGET, &["ImmediateData=Yes"]);
@@ -49,7 +48,6 @@ fn a_session_keeps_its_numbers() {
 }
 
 #[test]
-#[ignore = "sessions end at an upgrade, and initiators log in again"]
 fn a_write_whose_data_are_awaited_is_done_first() {
     let (served, gate) = served();
     let mut one = Initiator::log_in(&served, TARGET, &["ImmediateData=No"]);
@@ -77,7 +75,6 @@ fn a_write_whose_data_are_awaited_is_done_first() {
 }
 
 #[test]
-#[ignore = "sessions end at an upgrade, and initiators log in again"]
 fn reservations_stay() {
     let (served, gate) = served();
     let mut one = Initiator::log_in(&served, TARGET, &["ImmediateData=Yes"]);

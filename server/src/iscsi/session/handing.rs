@@ -10,10 +10,6 @@ use super::{Connection, Place};
 use crate::block::Export;
 use crate::gate::{Parked, Told};
 
-/// Whether sessions go over. Those that were taken up did not always answer, so that they end instead, and
-/// initiators log in again.
-const GOES_OVER: bool = false;
-
 impl<E: Export> Connection<E> {
     /// Whether nothing is under way.
     pub(super) fn is_at_boundary(&self) -> bool {
@@ -40,7 +36,7 @@ impl<E: Export> Connection<E> {
         (initiator, shared_with): &(Initiator, Option<String>),
         aside: &[Pdu],
     ) -> Option<Parked> {
-        let units = self.units.as_ref().filter(|_| GOES_OVER)?;
+        let units = self.units.as_ref()?;
         if aside.iter().any(|unit| unit.is_damaged) {
             return None;
         }

@@ -133,8 +133,8 @@ enum Stage {
 pub(crate) enum Next<T> {
     /// A connection.
     Came(T),
-    /// A client that was another task's, or another daemon's.
-    Handed(Parked),
+    /// A client that was another task's, or another daemon's, and its place among the guests.
+    Handed(Parked, Guest),
 }
 
 impl Gate {
@@ -172,12 +172,13 @@ impl Gate {
 
     /// A connection that has not chosen an export yet. `name` says for a person what it is.
     pub fn guest(&self, name: impl Into<String>) -> Guest {
-        let (mut state, waker) = (self.state(), Arc::<AtomicWaker>::default());
-        let number = state.next;
+        self.add(&mut self.state(), name.into(), Stage::New)
+    }
+
+    fn add(&self, state: &mut State, name: String, stage: Stage) -> Guest {
+        let (number, waker) = (state.next, Arc::<AtomicWaker>::default());
         state.next += 1;
-        let entry = Entry { name: name.into(), waker: Arc::clone(&waker), stage: Stage::New };
-        state.guests.insert(number, entry);
-        drop(state);
+        state.guests.insert(number, Entry { name, waker: Arc::clone(&waker), stage });
         Guest { gate: self.clone(), number, waker }
     }
 
@@ -203,8 +204,8 @@ impl Gate {
         let mut accept = pin!(accept);
         loop {
             changes.mark_unchanged();
-            if let Some(handed) = self.take_handed(protocol) {
-                return Next::Handed(handed);
+            if let Some((parked, guest)) = self.take_handed(protocol) {
+                return Next::Handed(parked, guest);
             }
             let is_open = !self.is_closed();
             tokio::select! {
@@ -232,14 +233,17 @@ impl Gate {
     }
 
     /// All clients of this protocol that wait to be taken up.
-    pub(crate) fn take_all_handed(&self, protocol: &str) -> Vec<Parked> {
+    pub(crate) fn take_all_handed(&self, protocol: &str) -> Vec<(Parked, Guest)> {
         std::iter::from_fn(|| self.take_handed(protocol)).collect()
     }
 
-    fn take_handed(&self, protocol: &str) -> Option<Parked> {
+    /// It is a guest from the moment on at which it waits no more, so that a gate that closes misses none.
+    fn take_handed(&self, protocol: &str) -> Option<(Parked, Guest)> {
         let mut state = self.state();
         let at = state.handed.iter().position(|parked| parked.told.protocol == protocol)?;
-        state.handed.remove(at)
+        let parked = state.handed.remove(at)?;
+        let guest = self.add(&mut state, parked.told.volume.clone(), Stage::Served);
+        Some((parked, guest))
     }
 
     /// Has clients taken up by their protocols.
@@ -300,14 +304,15 @@ pub struct Closed {
 }
 
 impl Closed {
-    /// Takes what the clients handed in. They still wait.
+    /// Takes what the clients handed in, and those that were not taken up yet. They still wait.
     pub fn take(&self) -> Vec<Parked> {
         let mut state = self.gate.state();
+        let not_taken_up: Vec<Parked> = state.handed.drain(..).collect();
         let parked = state.guests.values_mut().filter_map(|guest| match &mut guest.stage {
             Stage::Parked(parked, _) => parked.take(),
             Stage::New | Stage::Served | Stage::Leaving => None,
         });
-        parked.collect()
+        parked.chain(not_taken_up).collect()
     }
 
     /// Ends the tasks that served the clients, for other tasks to go on, and waits for their ends, not for
@@ -432,6 +437,20 @@ mod tests {
         assert_eq!(guest.park(None).now_or_never(), Some(true), "it parks after the opening");
     }
 
+    #[test]
+    fn a_client_that_is_handed_in_is_not_missed_by_a_gate_that_closes() {
+        let gate = Gate::default();
+        gate.hand_in(vec![parked("nbd")]);
+        let closed = gate.close(LIMIT).unwrap();
+        assert_eq!(closed.take().len(), 1, "it was not taken up");
+        drop(closed);
+        gate.hand_in(vec![parked("nbd")]);
+        let (_, guest) = gate.take_handed("nbd").unwrap();
+        assert!(gate.close(Duration::ZERO).is_err(), "it is taken up and not at a boundary");
+        drop(guest);
+        assert!(gate.close(LIMIT).is_ok());
+    }
+
     fn parked(protocol: &str) -> Parked {
         let socket = File::open("/dev/null").unwrap().into();
         Parked { socket, told: Told { protocol: protocol.into(), ..Told::default() }, bytes: vec![7] }
@@ -477,7 +496,9 @@ mod tests {
         there.hand_in(given);
         runtime().block_on(async {
             assert!(there.next("other", std::future::ready(())).now_or_never().is_none(), "it is closed");
-            let Next::Handed(parked) = there.next("one", std::future::ready(())).await else { panic!() };
+            let Next::Handed(parked, _guest) = there.next("one", std::future::ready(())).await else {
+                panic!()
+            };
             assert_eq!(parked.bytes, [7]);
             there.open();
             assert!(matches!(there.next("one", std::future::ready(5)).await, Next::Came(5)));

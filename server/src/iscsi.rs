@@ -136,12 +136,12 @@ pub async fn serve_tcp<X: Exports>(
     loop {
         let (stream, peer) = match gate.next(PROTOCOL, listener.accept()).await {
             Next::Came(came) => came,
-            Next::Handed(first) => {
+            Next::Handed(first, guest) => {
                 let mut handed = gate.take_all_handed(PROTOCOL);
-                handed.push(first);
+                handed.push((first, guest));
                 portal.take_over_reservations(&handed).await;
-                for parked in handed {
-                    let (portal, guest) = (Arc::clone(&portal), gate.guest(NEWCOMER));
+                for (parked, guest) in handed {
+                    let portal = Arc::clone(&portal);
                     shards.spawn(async move {
                         let initiator = parked.told.text("initiator").unwrap_or_default().to_owned();
                         if let Err(error) = portal.take_up(parked, guest).await {
@@ -194,9 +194,9 @@ impl<X: Exports> Portal<X> {
 
     /// Has the reservations that the sessions knew which are taken up: of each volume those that were told
     /// last.
-    async fn take_over_reservations(&self, handed: &[Parked]) {
+    async fn take_over_reservations(&self, handed: &[(Parked, Guest)]) {
         let mut last: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
-        for told in handed.iter().map(|parked| &parked.told) {
+        for told in handed.iter().map(|(parked, _)| &parked.told) {
             for (name, text) in &told.texts {
                 let Some(guid) = name.strip_prefix(RESERVATIONS) else { continue };
                 let turn = told.fact(name);

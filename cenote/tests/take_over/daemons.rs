@@ -140,7 +140,7 @@ pub fn fio(place: &Place, name: &str, uri: &str) -> Child {
     Command::new("fio")
         .args(["--ioengine=nbd", "--rw=randwrite", "--bs=16k", "--size=32m", "--iodepth=16"])
         .args(["--verify=crc32c", "--verify_fatal=1", "--verify_backlog=64", "--serialize_overlap=1"])
-        .args(["--rate_iops=400,400", "--time_based", "--runtime=600", "--output-format=json"])
+        .args(["--thread", "--rate_iops=400,400", "--time_based", "--runtime=600", "--output-format=json"])
         .args([format!("--name={name}"), format!("--uri={uri}")])
         .current_dir(place.path())
         .stdout(report)

@@ -37,8 +37,7 @@ pub async fn serve_unix<X: Exports>(
         let (exports, resources) = (Arc::clone(&exports), Arc::clone(&resources));
         let came = match gate.next(PROTOCOL, listener.accept()).await {
             Next::Came(came) => came,
-            Next::Handed(parked) => {
-                let guest = gate.guest(NEWCOMER);
+            Next::Handed(parked, guest) => {
                 let serve = async move { handed::serve(parked, &*exports, &resources, &guest).await };
                 shards.spawn(log_end(serve));
                 continue;
@@ -70,13 +69,12 @@ pub async fn serve_tcp<X: Exports>(
     loop {
         let (stream, peer) = match gate.next(PROTOCOL_OVER_TCP, listener.accept()).await {
             Next::Came(came) => came,
-            Next::Handed(_) if tls.is_some() => {
+            Next::Handed(..) if tls.is_some() => {
                 tracing::warn!("an NBD client without TLS is not taken up: only those with TLS are served");
                 continue;
             }
-            Next::Handed(parked) => {
+            Next::Handed(parked, guest) => {
                 let (exports, resources) = (Arc::clone(&exports), Arc::clone(&resources));
-                let guest = gate.guest(NEWCOMER);
                 let serve = async move { handed::serve(parked, &*exports, &resources, &guest).await };
                 shards.spawn(log_end(serve));
                 continue;

@@ -40,9 +40,8 @@ ASKED = ('plain', 'tunable')
 
 # Whole groups that need a feature to come.
 FEATURES = {
-    'channel_program': 'zfs program', 'zfs_program': 'zfs program', 'redacted_send': 'redaction', 'zfs_share': 'zfs share',
-    'zfs_unshare': 'zfs share',
-    'zfs_wait': 'zfs wait', 'zpool_split': 'split', 'removal': 'removal of data vdevs', 'raidz': 'raidz expansion',
+    'channel_program': 'zfs program', 'zfs_program': 'zfs program', 'redacted_send': 'redaction',
+    'zpool_split': 'split', 'removal': 'removal of data vdevs', 'raidz': 'raidz expansion',
 }
 # Whole groups that ask something else than a storage system in userspace.
 GROUPS = {
@@ -55,10 +54,6 @@ GROUPS = {
     'simd': ('kernel', '/proc and /sys of the module'), 'procfs': ('kernel', '/proc/spl'),
     'privilege': ('kernel', 'privileges of Solaris'), 'rootpool': ('kernel', 'the root filesystem in a pool'),
 }
-# Cases of these groups that receive streams into encrypted datasets, and two more.
-STREAMS = {'rsend', 'cli_root/zfs_receive'}
-STREAM_CASES = {'userspace_send_encrypted', 'userspace_encrypted'}
-ENCRYPTED = re.compile(r'encryption=(on|aes)|keyformat|change-key|load-key|-o encrypt|ENCRYPT', re.M)
 # Cases that run a test of OpenZFS's own code.
 OWN_CODE = {'run_edonr_test', 'run_sha2_test', 'run_skein_test', 'run_blake3_test', 'zpool_create_draid_004_pos'}
 # Groups in which only what Cenote can remove is removed: logs, caches, spares.
@@ -76,22 +71,20 @@ WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
     (r'\bzpool (attach|replace) -[a-z]*s|(?<!l2_)rebuild(?!_blocks|_enabled|ing L2ARC)|for arg in "" "-s"|"sequential"', 'feature', 'sequential rebuild'),
     (r'(replace|spare\w*=|SPARE\d?=|wait_vdev_state).*\bdraid\S*-0-|verify_draid', 'feature', 'distributed spares of draid'),
     (r'\bzfs program\b|log_must_program', 'feature', 'zfs program'),
-    (r'\bzfs (share|unshare)\b|sharenfs|sharesmb', 'feature', 'zfs share'),
-    (r'\bzfs wait\b', 'feature', 'zfs wait'),
     (r'/dev/zfs\b', 'kernel', '/dev/zfs'),
     (r'scsi_debug', 'kernel', 'scsi_debug'),
     (r'mdadm|dmsetup|cryptsetup|multipath', 'kernel', 'device mapper, md'),
     (r'/proc/spl|\bkstat (-g )?(dbufs|dbgmsg|import_progress)|kstat_pool .*iostats', 'kernel', 'kstats'),
     (DEVICE, 'device', 'device nodes of volumes'),
-    (r'exportfs|showmount|\bnfs\b', 'kernel', 'NFS server'),
+    (r'showmount|\bnfs\b', 'kernel', 'NFS server'),
     (r'\bztest\b|\bzhack\b|raidz_test|zfs_ids_to_path|libzfs_input_check|dbufstat|zilstat', 'tool', 'a tool of OpenZFS'),
     (r'user_ns_exec|unshare -', 'kernel', 'zones'),
     # The last one, as its cases are asked.
     (r'\b[gs]et_tunable(32|64)?\b|save_tunable|restore_tunable|/sys/module/zfs|set_zfs_txg_timeout|tunable_exists', 'tunable', 'parameters'),
 ]]
 
-# Reasons that scripts of a group name, but not of what they do on Linux: only filesystems are delegated there, and nothing is shared.
-NOT_ON_LINUX = {'delegate': {'device nodes of volumes', 'zfs share'}}
+# Reasons that scripts of a group name, but not of what they do on Linux: only filesystems are delegated there.
+NOT_ON_LINUX = {'delegate': {'device nodes of volumes'}}
 
 # What is looked for in the functions that a script calls, too.
 BY_LIBRARY = {'redaction', 'split', 'device nodes of volumes'}
@@ -190,8 +183,6 @@ def classify(case):
     if path is None:
         return 'kernel', 'no script'
     source = code(path)
-    if case.name in STREAM_CASES or (case.group in STREAMS and ENCRYPTED.search(source)):
-        return 'feature', 'streams into encrypted datasets'
     if (base not in REMOVES_NO_DATA or case.name in REMOVES_DATA) and REMOVAL.search(source):
         return 'feature', 'removal of data vdevs'
     setup = script(case.group, 'setup')
@@ -253,7 +244,8 @@ def make_path(directory):
         os.chown(f'{directory}/{name}', -1, grp.getgrnam('users').gr_gid, follow_symlinks=False)
     os.symlink('/zts/bin/cenote', f'{directory}/cenote')
     os.symlink('/zts/harness/zed.py', f'{directory}/zed')
-    os.symlink('/zts/harness/kstats', f'{directory}/kstats')
+    for name in ('kstats', 'exportfs'):
+        os.symlink(f'/zts/harness/{name}', f'{directory}/{name}')
     for name in dict.fromkeys(own + tools + system + ['flock', 'find', 'setpriv', 'tac']):
         # The system's Python: one in a home folder is out of reach for the users of the cases.
         places = '/usr/bin:' + search if name == 'python3' else search

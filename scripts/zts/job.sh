@@ -20,7 +20,7 @@ start_daemon() {
   rm -f /run/cenote/cenote.sock
   # `sudo` and `su` of a case change its session: the daemon must outlive them. It fetches keys, which the cases' commands would do with
   # this variable.
-  SSL_CA_CERT_FILE=/$TESTPOOL/snakeoil.crt setpriv --pdeathsig clear /zts/bin/cenote serve --parameters /sys/module/zfs/parameters </dev/null >>"$logs/daemon.$job" 2>&1 &
+  SSL_CA_CERT_FILE=/$TESTPOOL/snakeoil.crt setpriv --pdeathsig clear /zts/bin/cenote serve --nfs "127.0.0.1:$((20490 + job))" --parameters /sys/module/zfs/parameters </dev/null >>"$logs/daemon.$job" 2>&1 &
   daemon=$!
   for _ in $(seq 100); do
     if [ -S /run/cenote/cenote.sock ]; then

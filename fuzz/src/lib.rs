@@ -54,6 +54,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("history", lists::history),
     ("indirect", lists::indirect),
     ("iscsi", clients::iscsi),
+    ("key_data", streams::key_data),
     ("l2arc", lists::l2arc),
     ("label", pools::label),
     ("log_space_map", lists::log_space_map),

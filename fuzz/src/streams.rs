@@ -1,6 +1,10 @@
 //! Send streams and intent logs.
 
 use ondisk::blkptr::{Blkptr, ChecksumType};
+use ondisk::crypto_key::KeyFormat;
+use ondisk::dnode::Dnode;
+use ondisk::nvlist::Nvlist;
+use ondisk::send::key_data::{KeyData, RawObjset};
 use ondisk::send::stream::{StreamReader, StreamWriter};
 use ondisk::send::{Package, Record as SendRecord};
 use ondisk::zil::record::Record;
@@ -29,6 +33,18 @@ pub fn send_package(bytes: &[u8]) {
             assert!(dataset.guid_of(name.as_bytes()).is_some() && package.with_snapshot(*guid).is_some());
         }
     }
+}
+
+/// What raw streams say of keys and structure: what is accepted can be kept by dnodes.
+pub fn key_data(bytes: &[u8]) {
+    let Ok(list) = Nvlist::parse(bytes) else { return };
+    let Ok(keys) = KeyData::parse(&list) else { return };
+    let RawObjset { levels, indirect_block_shift, max_block_id, .. } = keys.objset;
+    assert!((1..=Dnode::MAX_LEVELS).contains(&levels) && (12..=17).contains(&indirect_block_shift));
+    let pointers_shift = u32::from(indirect_block_shift) - Blkptr::SHIFT;
+    let reach = 3u128 << (pointers_shift * (u32::from(levels) - 1)).min(64);
+    assert!(u128::from(max_block_id.0) < reach, "a block that no pointer leads to");
+    assert_eq!(keys.keyformat == KeyFormat::Passphrase, keys.pbkdf2_iters != 0);
 }
 
 /// Whole streams. Their checksums are made right first, since no mutation would get past the first record

@@ -250,9 +250,11 @@ def make_path(directory):
         # The system's Python: one in a home folder is out of reach for the users of the cases.
         places = '/usr/bin:' + search if name == 'python3' else search
         at = f'{SUITE}/bin/{name}' if name in own else shutil.which(name, path=places)
+        if os.path.lexists(f'{directory}/{name}'):
+            continue
         if at is None or not os.path.exists(at):
             missing.append(name)
-        elif not os.path.lexists(f'{directory}/{name}'):
+        else:
             os.symlink(os.path.realpath(at) if name == 'python3' else at, f'{directory}/{name}')
     for name, at in {'fsck': 'fsck.ext4', 'newfs': 'mkfs.ext4', 'compress': 'gzip', 'uncompress': 'gunzip'}.items():
         if not os.path.lexists(f'{directory}/{name}'):

@@ -157,6 +157,12 @@ fn streams(golden: &GoldenPool, corpus: &mut Corpus) -> Result<()> {
         let magic = ondisk::send::MAGIC;
         if bytes.get(8..16).is_some_and(|word| word == magic.to_le_bytes() || word == magic.to_be_bytes()) {
             corpus.keep("send_stream", 0, &bytes[..bytes.len().min(6 << 10)]);
+            // Raw streams begin with what is said of their keys.
+            let length = bytes.get(4..8).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes);
+            let said = bytes.get(ondisk::send::RECORD_SIZE..).unwrap_or_default();
+            if let Some(said) = said.get(..length as usize).filter(|said| !said.is_empty()) {
+                corpus.keep("key_data", 0, said);
+            }
             for (kind, record) in (0u8..).zip(bytes.chunks(ondisk::send::RECORD_SIZE).take(2)) {
                 corpus.keep("send_record", kind, record);
             }

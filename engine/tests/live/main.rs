@@ -51,6 +51,7 @@ mod outage;
 mod quotas;
 mod random;
 mod raw;
+mod raw_cut;
 mod receive;
 mod receive_cut;
 mod receive_hostile;

@@ -35,9 +35,9 @@ const VOLUME: &str = "vol";
 const KEYS: [(&str, &str); 4] = [("gcm", "pass"), ("gcm/child", "pass"), ("ccm", "rawkey"), ("vol", "hex")];
 
 /// A pool with encrypted datasets, open with its keys, and one into which they are received.
-struct Pair {
+pub(crate) struct Pair {
     golden: GoldenPool,
-    source: Arc<LivePool>,
+    pub(crate) source: Arc<LivePool>,
     target: Arc<LivePool>,
     source_disks: Disks,
     target_disks: Disks,
@@ -45,7 +45,7 @@ struct Pair {
 }
 
 impl Pair {
-    async fn new(seed: u64) -> Option<Self> {
+    pub(crate) async fn new(seed: u64) -> Option<Self> {
         let golden = testkit::golden::pool("crypt")?;
         let source_disks = Disks::of_golden("crypt")?;
         let source = source_disks.import("crypt", seed).await;
@@ -58,13 +58,13 @@ impl Pair {
     }
 
     /// The user's key of a dataset.
-    fn key(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn key(&self, name: &str) -> Vec<u8> {
         let (_, file) = KEYS.iter().find(|(of, _)| *of == name).unwrap();
         let key = std::fs::read(self.golden.expect(file)).unwrap();
         if *file == "rawkey" { key } else { key.trim_ascii_end().to_vec() }
     }
 
-    async fn filesystem(&self, name: &str) -> Arc<LiveZpl> {
+    pub(crate) async fn filesystem(&self, name: &str) -> Arc<LiveZpl> {
         filesystem(&self.source, &format!("crypt/{name}")).await
     }
 
@@ -87,13 +87,13 @@ impl Pair {
         engine::env::Env::random(&self.random) % most.max(1)
     }
 
-    async fn snapshot(&self, name: &str) {
+    pub(crate) async fn snapshot(&self, name: &str) {
         let all = FILESYSTEMS.iter().chain([&VOLUME]);
         let names: Vec<String> = all.map(|of| format!("crypt/{of}@{name}")).collect();
         snapshot(&self.source, &names).await;
     }
 
-    async fn sent(&self, name: &str, from: Option<&str>, raw: bool) -> Vec<u8> {
+    pub(crate) async fn sent(&self, name: &str, from: Option<&str>, raw: bool) -> Vec<u8> {
         sent(&self.source.view(), &format!("crypt/{name}"), from, raw).await
     }
 
@@ -137,7 +137,7 @@ impl Pair {
         }
     }
 
-    async fn close(self) -> (Disks, Disks) {
+    pub(crate) async fn close(self) -> (Disks, Disks) {
         for pool in [&self.source, &self.target] {
             pool.close(PoolState::Exported).await.unwrap();
         }
@@ -184,7 +184,7 @@ async fn sent(pool: &Arc<Pool>, to: &str, from: Option<&str>, raw: bool) -> Vec<
     bytes
 }
 
-async fn seen(pool: &Arc<Pool>, name: &str) -> BTreeMap<String, Seen> {
+pub(crate) async fn seen(pool: &Arc<Pool>, name: &str) -> BTreeMap<String, Seen> {
     let objset = golden_support::objset(pool, name).unwrap();
     see(&Zpl::open(&objset, Default::default()).await.unwrap()).await
 }
@@ -820,6 +820,21 @@ fn raw_streams_that_lie_harm_nothing() {
     target.judge(POOL);
 }
 
+/// The stream that goes on where an interrupted receive of a raw one says.
+pub(crate) async fn rest_for(source: &Arc<LivePool>, target: &Arc<LivePool>, name: &str) -> Vec<u8> {
+    let token = property(target, name, Prop::ReceiveResumeToken).await;
+    let token = engine::send::Token::parse(&token).unwrap();
+    let dsl = Dsl::open(&source.view()).await.unwrap();
+    let plan = token.plan(&dsl, Flags::default()).await.unwrap();
+    let request = &plan.streams[0].request;
+    assert!(request.flags.raw, "{request:?}");
+    let (mut bytes, mut stream) = (Vec::new(), Stream::open(&dsl, request).await.unwrap());
+    while let Some(pieces) = stream.next().await.unwrap() {
+        pieces.iter().for_each(|piece| bytes.extend_from_slice(piece.as_ref()));
+    }
+    bytes
+}
+
 /// A stream that breaks off is resumed from where its token says, without a key; what OpenZFS sent is
 /// received too.
 #[test]
@@ -840,20 +855,7 @@ fn a_raw_stream_is_resumed_without_a_key() {
             let to = format!("tank/{name}");
             let broken = receive(&pair.target, &full[..cut], &to, &resumable);
             committing(&pair.target, broken).await.unwrap_err();
-            let token = property(&pair.target, &to, Prop::ReceiveResumeToken).await;
-            let token = engine::send::Token::parse(&token).unwrap();
-            let rest = {
-                let view = pair.source.view();
-                let dsl = Dsl::open(&view).await.unwrap();
-                let plan = token.plan(&dsl, Flags::default()).await.unwrap();
-                let request = &plan.streams[0].request;
-                assert!(request.flags.raw, "{request:?}");
-                let (mut bytes, mut stream) = (Vec::new(), Stream::open(&dsl, request).await.unwrap());
-                while let Some(pieces) = stream.next().await.unwrap() {
-                    pieces.iter().for_each(|piece| bytes.extend_from_slice(piece.as_ref()));
-                }
-                bytes
-            };
+            let rest = rest_for(&pair.source, &pair.target, &to).await;
             let (first, _) = records(&rest).remove(0);
             assert!(matches!(first, Record::Begin(begin) if begin.features & feature::RESUMING != 0));
             committing(&pair.target, receive(&pair.target, &rest, &to, &resumable)).await.unwrap();

@@ -116,7 +116,7 @@ fn a_stream_that_ends_anywhere_is_resumed() {
     }
 }
 
-async fn import(disks: &[Disk], seed: u64) -> Arc<LivePool> {
+pub(crate) async fn import(disks: &[Disk], seed: u64) -> Arc<LivePool> {
     let mut candidates = Vec::new();
     for disk in disks {
         let mut bytes = vec![0; DISK_BYTES as usize];
@@ -130,16 +130,21 @@ async fn import(disks: &[Disk], seed: u64) -> Arc<LivePool> {
     LivePool::import(&found.pop().unwrap(), &options, surroundings(seed)).await.unwrap()
 }
 
+/// A pool whose writes are recorded.
+pub(crate) async fn recorded(recorder: &Recorder) -> Arc<LivePool> {
+    let device = recorder.device("/dev/d0", Disk::new(DISK_BYTES));
+    let leaf = NewLeaf { device, path: "/dev/d0".into(), is_file: true, whole_disk: false };
+    let top = NewTop { layout: Layout::Single, class: Class::Normal, leaves: vec![leaf] };
+    LivePool::create(new_pool(vec![top], 12), surroundings(7)).await.unwrap()
+}
+
 #[test]
 fn after_a_power_cut_it_is_before_after_or_resumable() {
     let Some(golden) = testkit::golden::pool("streams") else { return };
     let (full, more) = (stream(&golden, "full"), stream(&golden, "inc"));
     let recorder = Recorder::new(11);
     let begin = block_on(async {
-        let device = recorder.device("/dev/d0", Disk::new(DISK_BYTES));
-        let leaf = NewLeaf { device, path: "/dev/d0".into(), is_file: true, whole_disk: false };
-        let top = NewTop { layout: Layout::Single, class: Class::Normal, leaves: vec![leaf] };
-        let pool = LivePool::create(new_pool(vec![top], 12), surroundings(7)).await.unwrap();
+        let pool = recorded(&recorder).await;
         let begin = recorder.position();
         committing(&pool, receive(&pool, &full, "tank/copy", &resumable())).await.unwrap();
         committing(&pool, receive(&pool, &more, "tank/copy", &ReceiveTarget::default())).await.unwrap();

@@ -67,6 +67,7 @@ WORDS = [(re.compile(words, re.M), kind, reason) for words, kind, reason in [
     (r'\bzfs redact\b', 'feature', 'redaction'),
     (r'--saved|\bzfs send -S\b', 'feature', 'sending what was received in part'),
     (r'\bbadsend\b|\bsend_doall\b|\bzstream token\b', 'kernel', '/dev/zfs'),
+    (r'\bzfs (recv|receive) -c\b', 'feature', 'corrective receive'),
     (r'\bzpool split\b', 'feature', 'split'),
     (r'\bzpool (attach|replace) -[a-z]*s|(?<!l2_)rebuild(?!_blocks|_enabled|ing L2ARC)|for arg in "" "-s"|"sequential"', 'feature', 'sequential rebuild'),
     (r'(replace|spare\w*=|SPARE\d?=|wait_vdev_state).*\bdraid\S*-0-|verify_draid', 'feature', 'distributed spares of draid'),

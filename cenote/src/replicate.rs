@@ -159,11 +159,8 @@ impl Arguments {
             return Err(output::usage("the name of a host does not begin with '-'"));
         }
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let there = host.map_or(Side::Here, |host| Side::There {
-            shell: words(&self.rsh),
-            host: host.to_owned(),
-            zfs: words(&self.remote_zfs),
-        });
+        let there =
+            host.map_or(Side::Here, |host| Side::there(words(&self.rsh), host, words(&self.remote_zfs)));
         let mark = host.map_or_else(|| destination.to_owned(), |host| format!("{host}:{destination}"));
         if host.is_none() && is_same_or_below(destination, &self.source) {
             bail!("cannot replicate '{}' into itself: '{destination}'", self.source);

@@ -2,12 +2,11 @@
 
 #![allow(unsafe_code, reason = "the allocator gives memory back")]
 
+mod background;
 mod notify;
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -209,31 +208,6 @@ async fn import_cached(daemon: &Arc<Daemon>, importing: Importing) {
     }
 }
 
-/// Takes over in another process, and returns when that serves.
-fn take_over_in_background() -> Result<()> {
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--background");
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        // A group of its own: Ctrl-C in the terminal must not reach the daemon.
-        .process_group(0)
-        .spawn()
-        .context("cannot start the daemon")?;
-    let mut said = String::new();
-    if let Some(from) = child.stdout.take() {
-        // At its end the daemon failed, which is said by its status.
-        let _ = BufReader::new(from).read_line(&mut said);
-    }
-    if said.is_empty() {
-        let status = child.wait().context("cannot wait for the daemon")?;
-        anyhow::bail!("the new daemon did not take over ({status})");
-    }
-    print!("{said}");
-    Ok(())
-}
-
 /// Opens what was taken over, on a thread of its own, and says so.
 async fn open_taken(daemon: &Arc<Daemon>, taken: Taken, importing: Importing) -> Result<()> {
     let (done, is_done) = oneshot::channel();
@@ -265,8 +239,14 @@ async fn open_taken(daemon: &Arc<Daemon>, taken: Taken, importing: Importing) ->
 
 /// Serves until it has to stop.
 pub fn run(arguments: &ServeArguments) -> Result<()> {
+    if arguments.between {
+        return background::start_orphan();
+    }
     if arguments.background {
-        return take_over_in_background();
+        return background::take_over();
+    }
+    if let Some(between) = arguments.orphan_of {
+        background::wait_for_manager(between)?;
     }
     server::descriptors::raise_limit();
     let socket: PathBuf = arguments.socket.clone().unwrap_or_else(socket::default_socket);

@@ -24,6 +24,12 @@ pub struct ServeArguments {
     /// With --take-over: return when the new daemon serves, for service managers
     #[arg(long, requires = "take_over")]
     pub background: bool,
+    /// The process that starts it and ends
+    #[arg(long, requires = "background", hide = true)]
+    pub between: bool,
+    /// The number of that process
+    #[arg(long, requires = "take_over", hide = true)]
+    pub orphan_of: Option<u32>,
     /// With --take-over: also what is in use and cannot be handed over, as mounted filesystems with open
     /// files, whose users get errors
     #[arg(long, requires = "take_over")]

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use crate::skip::skipped;
 
 /// How long a job may take when it does not say.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(900);
 /// Where on the machine's bus disks begin, and how many share a slot: there are more disks than slots.
 const FIRST_SLOT: usize = 2;
 const DISKS_PER_SLOT: usize = 8;

@@ -4,10 +4,13 @@
 //! standard error is kept, and told where it fails.
 
 use std::io::Read;
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
 
 /// The end of what OpenZFS and this program say of a dataset that is not there.
 const IS_ABSENT: &str = "dataset does not exist";
@@ -27,7 +30,46 @@ pub enum Side {
         host: String,
         /// The command there, such as `sudo zfs`.
         zfs: Vec<String>,
+        /// The connection that all commands share, where it can be shared.
+        shared: Option<Arc<Shared>>,
     },
+}
+
+/// One connection of ssh for all commands: each of its own would begin with an exchange of keys. The first
+/// command makes it, and it stays for those that follow. It is of this program alone, and ends with it.
+#[derive(Debug)]
+pub struct Shared {
+    folder: TempDir,
+    program: String,
+    host: String,
+}
+
+impl Shared {
+    /// For this command; none where it is not ssh.
+    fn of(shell: &[String], host: &str) -> Option<Self> {
+        let program = shell.first()?;
+        if Path::new(program).file_name()? != "ssh" {
+            return None;
+        }
+        let folder = tempfile::Builder::new().prefix("cenote-").tempdir().ok()?;
+        Some(Self { folder, program: program.clone(), host: host.to_owned() })
+    }
+
+    /// The options by which commands find it.
+    fn options(&self) -> [String; 6] {
+        let path = format!("ControlPath={}/ssh", self.folder.path().display());
+        let option = || "-o".to_owned();
+        [option(), "ControlMaster=auto".into(), option(), path, option(), "ControlPersist=60".into()]
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let mut command = Command::new(&self.program);
+        command.args(self.options()).args(["-O", "exit"]).arg(&self.host);
+        // Where there is none, there is nothing to end.
+        let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
 }
 
 /// A command that runs, with what it says on standard error.
@@ -51,6 +93,12 @@ impl Running {
 }
 
 impl Side {
+    /// Another machine, which this command reaches.
+    pub fn there(shell: Vec<String>, host: &str, zfs: Vec<String>) -> Self {
+        let shared = Shared::of(&shell, host).map(Arc::new);
+        Self::There { shell, host: host.to_owned(), zfs, shared }
+    }
+
     /// The command for these words.
     fn command(&self, words: &[&str]) -> Result<Command> {
         match self {
@@ -60,12 +108,13 @@ impl Side {
                 command.arg("zfs").args(words);
                 Ok(command)
             }
-            Self::There { shell, host, zfs } => {
+            Self::There { shell, host, zfs, shared } => {
                 let (program, options) = shell.split_first().context("--rsh names no command")?;
                 let words = zfs.iter().map(String::as_str).chain(words.iter().copied());
                 let line: Vec<String> = words.map(quoted).collect();
                 let mut command = Command::new(program);
-                command.args(options).arg(host).arg(line.join(" "));
+                let of_shared = shared.as_ref().map(|shared| shared.options());
+                command.args(options).args(of_shared.into_iter().flatten()).arg(host).arg(line.join(" "));
                 Ok(command)
             }
         }

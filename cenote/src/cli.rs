@@ -322,6 +322,9 @@ mod tests {
         assert_eq!(arguments(given), ["cenote", "zpool", "list"].map(OsString::from));
         let given = ["./cenote", "zpool", "list"].map(OsString::from);
         assert_eq!(arguments(given), ["cenote", "zpool", "list"].map(OsString::from));
+        let given = ["/sbin/mount.zfs", "tank/fs", "/mnt", "-o", "rw"].map(OsString::from);
+        let is_helper = |cli: Cli| matches!(cli.command, Command::MountHelper(_));
+        assert!(is_helper(Cli::try_parse_from(arguments(given)).unwrap()));
         let given = ["/sbin/zfs", "--version"].map(OsString::from);
         assert_eq!(arguments(given), ["cenote", "zfs", "version"].map(OsString::from));
     }

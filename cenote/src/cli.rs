@@ -40,7 +40,7 @@ use crate::zpool::Zpool;
 use crate::zstream::Zstream;
 
 /// Names that may stand in `argv[0]` (through a link to this program) instead of as its first argument.
-const APPLETS: [&str; 12] = [
+const APPLETS: [&str; 15] = [
     "zpool",
     "zfs",
     "zdb",
@@ -50,8 +50,11 @@ const APPLETS: [&str; 12] = [
     "zarcstat",
     "arc_summary",
     "zarcsummary",
+    "mount.zfs",
     "mount.cenote",
+    "mount.fuse.zfs",
     "mount.fuse.cenote",
+    "umount.fuse.zfs",
     "umount.fuse.cenote",
 ];
 
@@ -106,11 +109,11 @@ pub enum Command {
     Reshape(reshape::Arguments),
     /// Find equal blocks of files and volumes, and let them share their space
     DedupFiles(dedup_files::Arguments),
-    /// Mount a filesystem with mountpoint=legacy; linked as /sbin/mount.cenote, mount(8) runs it
-    #[command(name = "mount.cenote", alias = "mount.fuse.cenote")]
+    /// Mount a filesystem with mountpoint=legacy; linked as /sbin/mount.zfs, mount(8) runs it
+    #[command(name = "mount.zfs", aliases = ["mount.cenote", "mount.fuse.zfs", "mount.fuse.cenote"])]
     MountHelper(mount_helper::Arguments),
-    /// Unmount, and return when all data are on disk; linked as /sbin/umount.fuse.cenote, umount(8) runs it
-    #[command(name = "umount.fuse.cenote")]
+    /// Unmount, and return when all data are on disk; linked as /sbin/umount.fuse.zfs, umount(8) runs it
+    #[command(name = "umount.fuse.zfs", alias = "umount.fuse.cenote")]
     UnmountHelper(unmount_helper::Arguments),
     /// Make devices, blocks and memory fail on demand, for tests of pools (linked as zinject too)
     #[command(alias = "zinject")]
@@ -319,6 +322,9 @@ mod tests {
         assert_eq!(arguments(given), ["cenote", "zpool", "list"].map(OsString::from));
         let given = ["./cenote", "zpool", "list"].map(OsString::from);
         assert_eq!(arguments(given), ["cenote", "zpool", "list"].map(OsString::from));
+        let given = ["/sbin/mount.zfs", "tank/fs", "/mnt", "-o", "rw"].map(OsString::from);
+        let is_helper = |cli: Cli| matches!(cli.command, Command::MountHelper(_));
+        assert!(is_helper(Cli::try_parse_from(arguments(given)).unwrap()));
         let given = ["/sbin/zfs", "--version"].map(OsString::from);
         assert_eq!(arguments(given), ["cenote", "zfs", "version"].map(OsString::from));
     }

@@ -1,7 +1,14 @@
-//! `mount.cenote`: what `mount` of the system starts for `mount -t cenote tank/fs /mnt`, and for such lines
-//! of `fstab`, when a link of that name in `/sbin` leads to this program. It mounts filesystems with
+//! `mount.zfs`: what `mount` of the system starts for `mount -t zfs tank/fs /mnt`, and for such lines of
+//! `fstab`, when a link of that name in `/sbin` leads to this program. It mounts filesystems with
 //! `mountpoint=legacy`, and snapshots. As OpenZFS's helper it mounts any filesystem where the option
 //! `zfsutil` is given, and takes a device of a pool for the pool's root.
+//!
+//! | link | what runs it |
+//! |---|---|
+//! | `mount.zfs` | `mount -t zfs` |
+//! | `mount.cenote` | `mount -t cenote`, where `mount.zfs` is OpenZFS's |
+//! | `mount.fuse.zfs` | `mount -o remount` of what is mounted, whose type is that of FUSE and this one |
+//! | `mount.fuse.cenote` | the same of what an older daemon mounted, before it handed over |
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +25,7 @@ const ZFSUTIL: &str = "zfsutil";
 /// Exit code of a mount that failed.
 const MOUNT_FAILED: u8 = 32;
 
-/// Arguments of `mount.cenote`, as `mount` gives them.
+/// Arguments of `mount.zfs`, as `mount` gives them.
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub struct Arguments {

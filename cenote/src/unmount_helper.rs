@@ -1,5 +1,6 @@
-//! `umount.fuse.cenote`: what `umount` of the system starts for a mount of ours when a link of that name in
-//! `/sbin` leads to this program. It unmounts, and returns when what was written is on disk.
+//! `umount.fuse.zfs`: what `umount` of the system starts for a mount of ours when a link of that name in
+//! `/sbin` leads to this program. It unmounts, and returns when what was written is on disk. For what an older
+//! daemon mounted before it handed over the link is `umount.fuse.cenote`.
 //!
 //! The kernel tells the daemon of an unmount only afterwards, so that without this a crash in the next
 //! moments loses what was written last.
@@ -19,7 +20,7 @@ use crate::output;
 /// Exit code of an unmount that failed.
 const UNMOUNT_FAILED: u8 = 32;
 
-/// Arguments of `umount.fuse.cenote`, as `umount` gives them.
+/// Arguments of `umount.fuse.zfs`, as `umount` gives them.
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub struct Arguments {

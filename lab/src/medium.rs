@@ -64,7 +64,7 @@ pub(crate) fn minor(device: u64) -> u64 {
     device & 0xff | device >> 12 & !0xff
 }
 
-/// Whether a filesystem of this kind is served by a process: `fuse`, `fuseblk`, `fuse.cenote`.
+/// Whether a filesystem of this kind is served by a process: `fuse`, `fuseblk`, `fuse.zfs`.
 fn is_fuse(kind: &str) -> bool {
     kind.starts_with("fuse")
 }

@@ -74,11 +74,10 @@ if [ -d /zts/zed ]; then
   cp -r /zts/zed/etc/zfs/zed.d /etc/zfs/
   cp -r /zts/zed/usr/lib/zfs-linux/zed.d /usr/lib/zfs-linux/
 fi
-rm -f /sbin/mount.zfs /sbin/mount.cenote /sbin/mount.fuse.cenote
-ln -s /zts/bin/cenote /sbin/mount.cenote
-ln -s /zts/bin/cenote /sbin/mount.fuse.cenote
-printf '#!/bin/sh\nexec /sbin/mount.cenote "$@"\n' >/sbin/mount.zfs
-chmod 755 /sbin/mount.zfs
+for name in mount.zfs mount.cenote mount.fuse.zfs; do
+  rm -f "/sbin/$name"
+  ln -s /zts/bin/cenote "/sbin/$name"
+done
 unset CENOTE_SOCKET
 export HOME=/root USER=root LOGNAME=root LC_ALL=C LANG=C
 exec bash /zts/harness/job.sh "$job"

@@ -71,6 +71,7 @@ use crate::block::{Announcer, SharedMemory};
 use crate::caller::{Caller, Roles};
 use crate::listening::Listening;
 use crate::runtime::Shards;
+use crate::smb::{Net, Usershares};
 use crate::vhost_user;
 
 pub use actions::{Known, actions, known, openapi};
@@ -128,6 +129,8 @@ pub struct Daemon {
     takes_loads: bool,
     /// Makes block devices of volumes.
     device_maker: DeviceMaker,
+    /// Keeps what Samba shares.
+    usershares: Arc<dyn Usershares>,
     /// What is done before each request.
     before_requests: Option<BeforeRequests>,
     /// Itself, for what asks it from outside of a request, once it serves.
@@ -203,6 +206,7 @@ impl Daemon {
             audit: None,
             cachefile: None,
             device_maker: DeviceMaker::default(),
+            usershares: Arc::<Net>::default(),
             before_requests: None,
             events: RwLock::default(),
             keeping_events: Mutex::default(),

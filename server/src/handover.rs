@@ -63,7 +63,7 @@ mod frames;
 mod message;
 
 pub use frames::{Channel, Frame};
-pub use message::{FORM, Manager, Message, MountTold, OpenedAs, ToldHandle};
+pub use message::{FORM, Manager, Message, MountTold, OpenedAs, ToldHandle, Unshared};
 
 /// The name of the socket for a daemon that takes over, beside the API's.
 pub const FILE_NAME: &str = "hand-over.sock";

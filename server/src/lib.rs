@@ -27,6 +27,7 @@ pub mod nfs;
 pub mod public;
 pub mod runtime;
 pub mod sizes;
+pub mod smb;
 pub mod socket;
 pub mod takeover;
 mod users;

@@ -16,6 +16,7 @@
 //! | `xdr` | numbers and bytes |
 //! | `rpc` | records, calls, credentials |
 //! | `handle` | file handles |
+//! | `names` | names of hosts in it |
 //! | `rules` | the property `sharenfs` |
 //! | `permission` | what a user may do with a file |
 //! | `status` | errors as clients are told them |
@@ -24,6 +25,7 @@
 //! | `mounting` | the protocol for mounting |
 //! | `repeated` | requests that come twice and are done once |
 //! | `clients` | who asks |
+//! | `counted` | how often, and with which outcome |
 //! | `serving` | connections and threads |
 //!
 //! # Stable and not
@@ -40,8 +42,10 @@
 
 mod call;
 mod clients;
+mod counted;
 mod handle;
 mod mounting;
+mod names;
 mod permission;
 mod procedures;
 mod repeated;
@@ -52,6 +56,7 @@ mod status;
 mod xdr;
 
 pub use clients::{Client, Clients};
+pub use counted::{Counted, Procedure};
 pub use rules::{Grant, Rules};
 pub use serving::serve;
 

@@ -140,6 +140,7 @@ const SERVER: &[&str] = &[
     "iscsi",
     "vhost_user",
     "nfs",
+    "smb",
     "load",
     "fuse",
     "blockdev",

@@ -132,7 +132,7 @@ fn values_of(desc: &Desc) -> String {
     match (desc.name, desc.kind) {
         ("mountpoint", _) => "<path> | legacy | none".into(),
         ("sharenfs", _) => "on | off | <options of exports(5)>".into(),
-        ("sharesmb", _) => "on | off".into(),
+        ("sharesmb", _) => "on | off | options of shares by SMB".into(),
         (_, Kind::Index(_, names)) => index::choices(names),
         (_, Kind::Number(_)) => "<number>".into(),
         (_, Kind::Text(_)) => "<text>".into(),

@@ -1,12 +1,12 @@
 //! `zfs share`, `zfs unshare`.
 
 use anyhow::Result;
-use server::api::{ShareFilesystems, SharesChanged, UnshareFilesystems};
+use server::api::{ShareFilesystems, ShareProtocol, SharesChanged, UnshareFilesystems};
 
 use super::keys;
 use crate::output::{self, complain, usage};
 
-/// The protocols that OpenZFS knows. The second one is not served.
+/// The protocols.
 const NFS: &str = "nfs";
 const SMB: &str = "smb";
 
@@ -14,7 +14,7 @@ const SMB: &str = "smb";
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub struct ShareArguments {
-    /// All filesystems whose properties say that they are shared; 'nfs' behind it means the same
+    /// All filesystems whose properties say that they are shared; with 'nfs' or 'smb' behind it, by that protocol
     #[arg(short)]
     all: bool,
     /// Load keys first, asking for those that are not in files
@@ -28,13 +28,13 @@ pub struct ShareArguments {
 impl ShareArguments {
     /// Shares.
     pub fn run(self) -> Result<()> {
-        let dataset = one(self.all, self.target)?;
+        let (protocol, dataset) = one(self.all, self.target)?;
         let loaded = match (self.load_keys, &dataset) {
             (true, Some(name)) => keys::load_key_of(name),
             (true, None) => keys::load_missing_keys(None, false),
             (false, _) => Ok(()),
         };
-        let request = ShareFilesystems { dataset };
+        let request = ShareFilesystems { dataset, protocol };
         let changed = output::ask(&request, |request| SharesChanged {
             failed: output::none_of(&request.dataset, "dataset does not exist"),
             ..SharesChanged::default()
@@ -47,7 +47,7 @@ impl ShareArguments {
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub struct UnshareArguments {
-    /// All filesystems that are shared; 'nfs' behind it means the same
+    /// All filesystems that are shared; with 'nfs' or 'smb' behind it, by that protocol
     #[arg(short)]
     all: bool,
     /// The filesystem or its mountpoint
@@ -58,7 +58,8 @@ pub struct UnshareArguments {
 impl UnshareArguments {
     /// Ends the sharing.
     pub fn run(self) -> Result<()> {
-        let request = UnshareFilesystems { target: one(self.all, self.target)? };
+        let (protocol, target) = one(self.all, self.target)?;
+        let request = UnshareFilesystems { target, protocol };
         let changed = output::ask(&request, |request| SharesChanged {
             failed: output::none_of(&request.target, "dataset does not exist"),
             ..SharesChanged::default()
@@ -67,18 +68,21 @@ impl UnshareArguments {
     }
 }
 
-/// The filesystem that is meant; none for all. A protocol may be named before it, or behind `-a`.
-fn one(all: bool, mut words: Vec<String>) -> Result<Option<String>> {
-    let names_protocol = words.first().is_some_and(|word| word == NFS || word == SMB);
-    if names_protocol && (all || words.len() > 1) {
-        let protocol = words.remove(0);
-        if protocol == SMB {
-            return Err(usage("SMB is not served: share the mountpoint by smb.conf"));
-        }
+/// The protocol and the filesystem that are meant; none for all. A protocol may be named before the filesystem,
+/// or behind `-a`.
+fn one(all: bool, mut words: Vec<String>) -> Result<(Option<ShareProtocol>, Option<String>)> {
+    let named = match words.first().map(String::as_str) {
+        Some(NFS) => Some(ShareProtocol::Nfs),
+        Some(SMB) => Some(ShareProtocol::Smb),
+        _ => None,
+    };
+    let protocol = named.filter(|_| all || words.len() > 1);
+    if protocol.is_some() {
+        words.remove(0);
     }
     match (all, words.len()) {
-        (true, 0) => Ok(None),
-        (false, 1) => Ok(words.pop()),
+        (true, 0) => Ok((protocol, None)),
+        (false, 1) => Ok((protocol, words.pop())),
         (false, 0) => Err(usage("missing filesystem argument (specify -a for all)")),
         _ => Err(usage("too many arguments")),
     }

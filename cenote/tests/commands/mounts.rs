@@ -174,7 +174,7 @@ fn the_system_mounts_what_is_legacy_again_and_otherwise() {
     session.print(&["mount.cenote", "tank/fs", at, "-o", "rw,noatime,remount,user_id=0,default_permissions"]);
     assert_eq!(holds(), "on\noff\noff\n");
     let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
-    assert!(table.contains(&format!(" {at} fuse.cenote rw,noatime,")), "{table}");
+    assert!(table.contains(&format!(" {at} fuse.zfs rw,noatime,")), "{table}");
     session.print(&["mount.cenote", "tank/fs", at, "-o", "rw,remount,relatime,user_id=0"]);
     assert_eq!(holds(), "on\noff\non\n");
     // The kernel's table has the name that a filesystem had when it was mounted.

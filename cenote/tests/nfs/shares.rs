@@ -106,10 +106,13 @@ fn share_and_unshare_are_openzfs_s() {
     );
     session.print(&["zfs", "set", "sharenfs=rw", "tank"]);
     refused(&["zfs", "share", "tank"], "cannot share 'tank': no mountpoint set\n");
-    let ended = session.run(&["zfs", "set", "sharenfs=rw=host.example", "tank/fs"]);
-    assert!(ended.code == 0 && ended.err.contains("'host.example' is no address or network"), "{ended:?}");
+    let ended = session.run(&["zfs", "set", "sharenfs=rw=*.example.org", "tank/fs"]);
+    assert!(
+        ended.code == 0 && ended.err.contains("'*.example.org' is no address, network or name"),
+        "{ended:?}"
+    );
     assert_eq!(client.stat(&root), Err(ACCES));
-    assert!(session.print(&["nfs"]).contains("sharenfs: 'host.example' is no address"));
+    assert!(session.print(&["nfs"]).contains("sharenfs: '*.example.org' is no address"));
     let ended = session.run(&["zfs", "share"]);
     assert_eq!(ended.code, 2);
 }

@@ -63,6 +63,11 @@ fn a_pool_is_open_as_it_was() {
     let (one, two) = (place.disk("one", 64), place.disk("two", 64));
     place.print(&["zpool", "create", "-m", "none", "-o", "cachefile=none", "-R", "/m/there", "tank", &one]);
     place.print(&["zfs", "create", "-V", "8M", "tank/vol"]);
+    for name in ["tank/shared", "tank/unshared"] {
+        place.print(&["zfs", "create", "-u", "-o", "mountpoint=/share", "-o", "sharenfs=rw", name]);
+    }
+    place.print(&["zfs", "unshare", "tank/unshared"]);
+    assert_eq!(place.print(&["nfs"]).matches("see 'zfs share'").count(), 1);
     place.print(&["zpool", "create", "-m", "none", "other", &two]);
     place.print(&["zpool", "export", "other"]);
     let directory = place.path().to_str().unwrap().to_owned();
@@ -70,7 +75,11 @@ fn a_pool_is_open_as_it_was() {
     place.print(&import);
     let told = |place: &Place| {
         let columns = ["zpool", "get", "-Hpo", "name,property,value", "altroot,cachefile,readonly,guid"];
-        (place.print(&columns), place.print(&["zpool", "list", "-H", "-o", "name,health"]))
+        (
+            place.print(&columns),
+            place.print(&["zpool", "list", "-H", "-o", "name,health"]),
+            place.print(&["nfs"]),
+        )
     };
     let before = told(&place);
     place.replace();

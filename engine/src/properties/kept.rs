@@ -7,10 +7,9 @@ use super::set::Value;
 use super::table::{Kind, Prop};
 use super::typed;
 
-/// Properties that no code reads here: shares by SMB and old ones over iSCSI, labels of SELinux, scanners and
-/// locks that Linux does not have, cache devices, and how OpenZFS reads.
-pub const KEPT: [Prop; 12] = [
-    Prop::Sharesmb,
+/// Properties that no code reads here: old shares over iSCSI, labels of SELinux, scanners and locks that Linux
+/// does not have, cache devices, and how OpenZFS reads.
+pub const KEPT: [Prop; 11] = [
     Prop::Context,
     Prop::Fscontext,
     Prop::Defcontext,
@@ -46,20 +45,20 @@ mod tests {
     #[test]
     fn who_sets_what_has_no_effect_is_told() {
         let said = |name: &str, value: &str| notes(&[(name.to_owned(), value.to_owned())]);
-        assert_eq!(said("sharesmb", "on"), ["note: 'sharesmb' is kept for OpenZFS and has no effect here"]);
+        assert_eq!(said("nbmand", "on"), ["note: 'nbmand' is kept for OpenZFS and has no effect here"]);
         for (name, value) in [("context", "a:b:c"), ("prefetch", "none"), ("direct", "always")] {
             assert_eq!(said(name, value).len(), 1, "{name}");
         }
         for (name, value) in [
             ("sharenfs", "on"),
-            ("sharesmb", "off"),
+            ("sharesmb", "on"),
             ("snapdev", "visible"),
             ("context", "none"),
             ("prefetch", "all"),
             ("direct", "standard"),
             ("nbmand", "off"),
             ("atime", "off"),
-            ("org.example:sharesmb", "on"),
+            ("org.example:nbmand", "on"),
         ] {
             assert_eq!(said(name, value), [] as [&str; 0], "{name}");
         }

@@ -1,10 +1,12 @@
 //! The values of `sharenfs` and `sharesmb`: `on`, `off`, and options of shares.
 //!
 //! The options of NFS are those of `exports(5)` and a few that OpenZFS translates into them, separated by
-//! commas. Those of SMB are none: OpenZFS on Linux knows only `on` and `off`. Values that a pool has already,
-//! or that a stream brings, are kept as they are: other systems have other options.
+//! commas. Those of SMB are some of illumos'; OpenZFS on Linux knows only `on` and `off`, and shares nothing
+//! that has others. Values that a pool has already, or that a stream brings, are kept as they are: other
+//! systems have other options.
 //!
-//! Source of the facts: OpenZFS 2.3 `os/linux/nfs.c`, `os/linux/smb.c`, `exports(5)` of nfs-utils 2.6.
+//! Source of the facts: OpenZFS 2.3 `os/linux/nfs.c`, `os/linux/smb.c`, `exports(5)` of nfs-utils 2.6,
+//! `sharesmb` of illumos' `zfs(8)`.
 
 use ondisk::nearest::meant;
 
@@ -40,12 +42,16 @@ const WORDS: [&str; 27] = [
     "no_all_squash",
     "fsuid",
 ];
-/// Options of NFS with a value.
-const WITH_VALUE: [&str; 5] = ["sec", "fsid", "refer", "replicas", "xprtsec"];
+/// Options of NFS with a value. `root` is one of illumos and FreeBSD.
+const WITH_VALUE: [&str; 6] = ["sec", "fsid", "refer", "replicas", "xprtsec", "root"];
 /// Options of NFS with a path, or a list of hosts, as value, or without one.
 const WITH_OR_WITHOUT: [&str; 4] = ["ro", "rw", "mountpoint", "mp"];
 /// Options of NFS whose value is the number of a user or group; -1 stands for none.
 const WITH_NUMBER: [&str; 4] = ["anonuid", "anongid", "anon", "root_mapping"];
+
+/// Options of SMB without a value, and with one.
+const SMB_WORDS: [&str; 3] = ["ro", "rw", "guestok"];
+const SMB_WITH_VALUE: [&str; 3] = ["name", "description", "guestok"];
 
 /// Checks a value of a property of shares; others are none of this.
 ///
@@ -55,9 +61,7 @@ pub(super) fn check(prop: Prop, text: &str) -> Result<(), String> {
     match (prop, text) {
         (Prop::Sharenfs | Prop::Sharesmb, "on" | "off") => Ok(()),
         (Prop::Sharenfs, options) => options.split(',').try_for_each(check_nfs),
-        (Prop::Sharesmb, other) => {
-            Err(format!("'{other}' is neither 'on' nor 'off'{}", meant(&other.to_lowercase(), ["on", "off"])))
-        }
+        (Prop::Sharesmb, options) => options.split(',').try_for_each(check_smb),
         _ => Ok(()),
     }
 }
@@ -86,6 +90,25 @@ fn check_nfs(option: &str) -> Result<(), String> {
             let known = ["on", "off"].iter().chain(&WORDS).chain(&WITH_VALUE).chain(&WITH_OR_WITHOUT);
             let meant = meant(&name.to_lowercase(), known.chain(&WITH_NUMBER).copied());
             Err(format!("'{name}' is neither 'on' nor 'off', and no option of exports(5){meant}"))
+        }
+    }
+}
+
+fn check_smb(option: &str) -> Result<(), String> {
+    match option.split_once('=') {
+        _ if option.is_empty() => Err("an option is empty".to_owned()),
+        None if SMB_WORDS.contains(&option) => Ok(()),
+        Some((name, "")) if SMB_WITH_VALUE.contains(&name) => Err(format!("'{name}=' has no value")),
+        Some(("guestok", "true" | "false")) => Ok(()),
+        Some(("guestok", _)) => Err("'guestok' is true or false".to_owned()),
+        Some((name, _)) if SMB_WITH_VALUE.contains(&name) => Ok(()),
+        Some((name, _)) if SMB_WORDS.contains(&name) => Err(format!("'{name}' takes no value")),
+        None if SMB_WITH_VALUE.contains(&option) => Err(format!("'{option}' needs a value")),
+        split => {
+            let name = split.map_or(option, |(name, _)| name);
+            let known = ["on", "off"].iter().chain(&SMB_WORDS).chain(&SMB_WITH_VALUE).copied();
+            let meant = meant(&name.to_lowercase(), known);
+            Err(format!("'{name}' is neither 'on' nor 'off', and no option of a share by SMB{meant}"))
         }
     }
 }
@@ -122,8 +145,20 @@ mod tests {
         ] {
             assert_eq!(check(Prop::Sharenfs, text), Err(why.to_owned()), "{text}");
         }
-        assert_eq!(check(Prop::Sharesmb, "off"), Ok(()));
-        check(Prop::Sharesmb, "On").unwrap_err();
-        check(Prop::Sharesmb, "guest_ok=y").unwrap_err();
+        for text in ["off", "name=docs,description=All of them,ro,guestok", "rw,guestok=false"] {
+            assert_eq!(check(Prop::Sharesmb, text), Ok(()), "{text}");
+        }
+        for (text, why) in [
+            ("On", "'On' is neither 'on' nor 'off', and no option of a share by SMB; did you mean 'on'?"),
+            ("guest_ok=y", "'guest_ok' is neither"),
+            ("guestok=y", "'guestok' is true or false"),
+            ("name", "'name' needs a value"),
+            ("name=", "'name=' has no value"),
+            ("ro=host", "'ro' takes no value"),
+            ("ro,,rw", "an option is empty"),
+        ] {
+            let said = check(Prop::Sharesmb, text).unwrap_err();
+            assert!(said.starts_with(why), "{text}: {said}");
+        }
     }
 }

@@ -8,12 +8,24 @@ use serde::{Deserialize, Serialize};
 
 use super::{Action, ApiError, Declaration, Delegated, Effects, Need, Part, Role};
 
+/// A protocol by which filesystems are shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShareProtocol {
+    /// The daemon serves it.
+    Nfs,
+    /// Samba serves it.
+    Smb,
+}
+
 /// Shares one filesystem again, or all that their properties say are shared.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ShareFilesystems {
     /// The filesystem; `None` for all.
     pub dataset: Option<String>,
+    /// Only by this protocol.
+    pub protocol: Option<ShareProtocol>,
 }
 
 /// The result of sharing, or of ending that.
@@ -49,6 +61,8 @@ impl Action for ShareFilesystems {
 pub struct UnshareFilesystems {
     /// The filesystem or its mountpoint; `None` for all.
     pub target: Option<String>,
+    /// Only by this protocol.
+    pub protocol: Option<ShareProtocol>,
 }
 
 impl Action for UnshareFilesystems {
@@ -95,6 +109,23 @@ pub struct NfsListing {
     pub shares: Vec<NfsShare>,
     /// The clients, by address.
     pub clients: Vec<NfsClient>,
+    /// What clients asked for since the daemon started.
+    pub procedures: Vec<NfsProcedure>,
+    /// Bytes that clients read since then.
+    pub read_bytes: u64,
+    /// Bytes that clients wrote since then.
+    pub written_bytes: u64,
+}
+
+/// The requests of a procedure of NFS.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct NfsProcedure {
+    /// Its name.
+    pub name: String,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Those that were answered with an error.
+    pub errors: u64,
 }
 
 /// A filesystem with the property `sharenfs`.

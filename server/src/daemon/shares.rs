@@ -21,6 +21,7 @@
 //! | here | what is shared, and what is open of it |
 //! | `files` | the files of a share, as protocols ask for them |
 //! | `actions` | `zfs share`, `zfs unshare`, the listing |
+//! | `smb` | usershares of Samba, which follow mounts and the property `sharesmb` |
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -29,6 +30,7 @@
 
 mod actions;
 mod files;
+mod smb;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -47,6 +49,7 @@ use super::{Daemon, OpenPool, lock};
 use crate::api::ApiError;
 use crate::files::{FilesystemId, Share, Shares};
 use crate::fuse::MountOptions;
+use crate::handover::Unshared;
 use crate::listening::Listening;
 use crate::nfs::{Clients, Rules};
 use files::{OpenFiles, OpenedShare};
@@ -104,6 +107,7 @@ pub(super) struct PoolShares {
     state: Mutex<State>,
     /// A request ended.
     ended: Condvar,
+    smb: smb::PoolSmb,
 }
 
 #[derive(Default)]
@@ -263,6 +267,19 @@ impl OpenPool {
             true => state.unshared.insert(dataset),
             false => state.unshared.remove(&dataset),
         }
+    }
+
+    /// What is not shared until that is said, for another daemon.
+    pub(super) fn unshared(&self) -> Unshared {
+        let mut nfs: Vec<u64> = self.shares.state().unshared.iter().map(|dataset| dataset.0).collect();
+        nfs.sort_unstable();
+        Unshared { nfs, smb: self.unshared_by_smb() }
+    }
+
+    /// Shares as little as another daemon did.
+    pub(super) fn unshare_again(&self, unshared: &Unshared) {
+        self.shares.state().unshared.extend(unshared.nfs.iter().map(|number| ObjectId(*number)));
+        self.unshare_by_smb(&unshared.smb);
     }
 
     /// The filesystems with the property, shared or not at present. What could not be listed is what it was.

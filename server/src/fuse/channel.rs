@@ -14,7 +14,9 @@
 //! # What an idle mount costs
 //! One descriptor, and its place among those for which one thread of the process waits
 //! ([`idle`](super::idle)). A thread without a request for [`PATIENCE`] gives back the memory of its buffers,
-//! its clone of the descriptor, and its ring; if it is the only one of its mount, it ends.
+//! its clone of the descriptor, and its ring; if it is the only one of its mount, it ends. Where there are more
+//! than [`MANY`] threads, that is so the sooner the more there are: a program that looks into each of a
+//! thousand mounts leaves no thread for each.
 
 #![allow(unsafe_code, reason = "an ioctl of `/dev/fuse`")]
 
@@ -22,10 +24,10 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fuser::Errno;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -45,6 +47,41 @@ use crate::descriptors::Share;
 const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
 /// Room for the answer to what makes a name, in bytes; more than that takes.
 const ENTRY_ROOM_BYTES: usize = 256;
+
+/// Threads of all mounts that have all the time that a thread may wait.
+const MANY: usize = 64;
+/// The shortest time that a thread waits for its next request.
+const LEAST_PATIENCE: Duration = Duration::from_millis(20);
+
+/// Threads of all mounts.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them, as long as it is there.
+struct Counted;
+
+impl Counted {
+    fn new() -> Self {
+        RUNNING.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How long each of so many threads waits for its next request.
+fn patience_of(threads: usize) -> Duration {
+    match threads {
+        0..=MANY => PATIENCE,
+        threads => {
+            let share = MANY as f64 / threads as f64;
+            PATIENCE.mul_f64(share * share).max(LEAST_PATIENCE)
+        }
+    }
+}
 
 /// One more descriptor of a connection.
 fn another(device: &Device) -> io::Result<File> {
@@ -157,7 +194,7 @@ impl Channel {
             })?),
         };
         let work = move || {
-            let _share = share;
+            let (_share, _counted) = (share, Counted::new());
             let others = Arc::clone(&channel);
             let begin = Rc::new(move || others.begin_thread(false));
             let mut reader = Reader::new(&channel.readers, begin);
@@ -300,7 +337,6 @@ fn next(
     reader: &mut Reader,
     is_stopped: &AtomicBool,
 ) -> io::Result<Next> {
-    const WAITS: Timespec = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
     let mut began = None;
     loop {
         if is_stopped.load(Ordering::SeqCst) {
@@ -326,9 +362,12 @@ fn next(
             continue;
         }
         let asked = PollFd::new(&device, PollFlags::IN);
+        let patience = patience_of(RUNNING.load(Ordering::Relaxed));
+        let waits =
+            Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
         let waited = match &*WAKES {
-            Ok(wakes) => poll(&mut [asked, PollFd::new(wakes, PollFlags::IN)], Some(&WAITS)),
-            Err(_) => poll(&mut [asked], Some(&WAITS)),
+            Ok(wakes) => poll(&mut [asked, PollFd::new(wakes, PollFlags::IN)], Some(&waits)),
+            Err(_) => poll(&mut [asked], Some(&waits)),
         };
         match waited {
             Ok(0) => return Ok(Next::Nothing),
@@ -352,5 +391,17 @@ fn reply(device: &Device, unique: u64, answer: Result<usize, Errno>, outgoing: &
     if let Err(error) = rustix::io::write(device, &outgoing[..length]) {
         // The waiting program may be gone.
         tracing::debug!(%error, "the kernel refuses an answer");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_wait_the_shorter_the_more_there_are() {
+        assert_eq!((patience_of(1), patience_of(MANY)), (PATIENCE, PATIENCE));
+        assert_eq!(patience_of(2 * MANY), PATIENCE / 4);
+        assert_eq!(patience_of(usize::MAX), LEAST_PATIENCE);
     }
 }

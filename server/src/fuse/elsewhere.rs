@@ -181,8 +181,8 @@ mod tests {
     use super::*;
 
     const OWN: &str = "20 1 8:1 / / rw shared:1 - ext4 disk rw\n\
-                       36 20 0:52 / /m rw shared:9 - fuse.cenote tank rw\n\
-                       37 36 0:53 / /m/fs rw shared:10 - fuse.cenote tank/fs rw\n";
+                       36 20 0:52 / /m rw shared:9 - fuse.zfs tank rw\n\
+                       37 36 0:53 / /m/fs rw shared:10 - fuse.zfs tank/fs rw\n";
 
     fn staying(own: &str, other: &str, at: &str, minor: u32) -> Option<String> {
         let mut all = Elsewhere::of(Table::parse(own));
@@ -196,8 +196,8 @@ mod tests {
         let other = |groups: &str| {
             format!(
                 "120 100 8:1 / / rw {groups} - ext4 disk rw\n\
-                 136 120 0:52 / /m rw {groups} - fuse.cenote tank rw\n\
-                 137 136 0:53 / /m/fs rw - fuse.cenote tank/fs rw\n"
+                 136 120 0:52 / /m rw {groups} - fuse.zfs tank rw\n\
+                 137 136 0:53 / /m/fs rw - fuse.zfs tank/fs rw\n"
             )
         };
         let stays = Some("/m".to_owned());
@@ -214,11 +214,11 @@ mod tests {
 
     #[test]
     fn bind_mounts_stay_and_so_does_all_of_what_is_not_at_its_place() {
-        let bound = format!("{OWN}38 20 0:52 / /bound rw shared:9 - fuse.cenote tank rw\n");
+        let bound = format!("{OWN}38 20 0:52 / /bound rw shared:9 - fuse.zfs tank rw\n");
         assert_eq!(staying(&bound, "", "/m", 52), Some("/bound".to_owned()));
         assert_eq!(staying(&bound, "", "/m/fs", 53), None);
         // The whole tree, bound to another place: what is mounted in it goes along, but not its top.
-        let tree = format!("{bound}39 38 0:53 / /bound/fs rw shared:10 - fuse.cenote tank/fs rw\n");
+        let tree = format!("{bound}39 38 0:53 / /bound/fs rw shared:10 - fuse.zfs tank/fs rw\n");
         assert_eq!(staying(&tree, "", "/m/fs", 53), None);
         let gone = OWN.replace("/m ", "/elsewhere ").replace("/m/", "/elsewhere/");
         assert_eq!(staying(&gone, "", "/m", 52), Some("/elsewhere".to_owned()));

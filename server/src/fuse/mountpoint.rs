@@ -27,7 +27,7 @@
 
 mod table;
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CStr, CString, OsString};
 use std::fs::OpenOptions;
 use std::io;
 use std::mem;
@@ -51,6 +51,12 @@ use super::{MountError, MountOptions};
 /// The helper, and where it finds the number of the socket.
 const HELPER: &str = "fusermount3";
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
+
+/// The type of mounts: the kernel adds the second word to that of FUSE. Programs know this one from the first
+/// OpenZFS in userspace.
+const KIND: &CStr = c"fuse.zfs";
+/// The types of mounts of daemons, also of those that older ones left behind.
+const KINDS: [&str; 2] = ["fuse.zfs", "fuse.cenote"];
 
 /// How long a filesystem may take to say anything about itself.
 pub const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
@@ -320,17 +326,16 @@ fn mount_as_root(dataset: &str, at: &Path, options: &MountOptions) -> io::Result
     }
     let (source, path, data) =
         (CString::new(shown(dataset))?, CString::new(at.as_os_str().as_bytes())?, CString::new(data)?);
-    let kind = c"fuse.cenote";
     // SAFETY: all are terminated strings that live through the call.
     let code = unsafe {
-        libc::mount(source.as_ptr(), path.as_ptr(), kind.as_ptr(), flags(options).0, data.as_ptr().cast())
+        libc::mount(source.as_ptr(), path.as_ptr(), KIND.as_ptr(), flags(options).0, data.as_ptr().cast())
     };
     if code == 0 { Ok(connection) } else { Err(io::Error::last_os_error()) }
 }
 
 fn mount_by_helper(dataset: &str, at: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair()?;
-    let mut words = vec![format!("fsname={},subtype=cenote,default_permissions", shown(dataset))];
+    let mut words = vec![format!("fsname={},subtype=zfs,default_permissions", shown(dataset))];
     words.extend(flags(options).1.into_iter().map(str::to_owned));
     words.extend(options.allow_other.then(|| "allow_other".to_owned()));
     let mut helper = Command::new(HELPER);
@@ -468,10 +473,12 @@ fn mounts_in(table: &str) -> Vec<(Vec<u8>, PathBuf)> {
     for line in table.lines() {
         // The mountpoint is the fifth word; behind a dash come the type and what is mounted.
         let Some((before, behind)) = line.split_once(" - ") else { continue };
-        let (Some(at), Some(("fuse.cenote", behind))) = (before.split(' ').nth(4), behind.split_once(' '))
-        else {
+        let (Some(at), Some((kind, behind))) = (before.split(' ').nth(4), behind.split_once(' ')) else {
             continue;
         };
+        if !KINDS.contains(&kind) {
+            continue;
+        }
         let dataset = unescaped(behind.split(' ').next().unwrap_or_default());
         found.push((dataset, PathBuf::from(OsString::from_vec(unescaped(at)))));
     }

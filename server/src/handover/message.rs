@@ -80,6 +80,27 @@ pub struct OpenedAs {
     pub mount_options: Vec<String>,
     /// What was mounted, the deepest first.
     pub mounts: Vec<Mounted>,
+    /// What is not shared until that is said. Daemons that do not know it say and hear nothing of it, as long
+    /// as there is none.
+    #[serde(default, skip_serializing_if = "Unshared::is_empty")]
+    pub unshared: Unshared,
+}
+
+/// Filesystems that `zfs unshare` took away from a network.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unshared {
+    /// From clients of NFS: their objects.
+    pub nfs: Vec<u64>,
+    /// From Samba: their names.
+    pub smb: Vec<String>,
+}
+
+impl Unshared {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.nfs.is_empty() && self.smb.is_empty()
+    }
 }
 
 /// The number of an open handle; the file's object, whether it is read in secret, and may be mapped.

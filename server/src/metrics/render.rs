@@ -7,7 +7,7 @@ use engine::stats::{Amplification, DdtStats, Field, GROUPS, Group, Kind, ObjsetS
 
 use crate::api::{
     ApiError, CounterGroup, Counters, DatasetEntry, DatasetKind, GetCounters, GetIoStats, ListDatasets,
-    ListPools, PoolEntry, PoolIo, Transfers,
+    ListNfs, ListPools, NfsListing, PoolEntry, PoolIo, Transfers,
 };
 use crate::daemon::Daemon;
 
@@ -121,6 +121,7 @@ pub(super) fn text(daemon: &Arc<Daemon>, most: usize) -> Result<String, ApiError
     of_counted(&mut text, &counters);
     of_datasets(&mut text, &datasets);
     of_mounts(&mut text, &datasets);
+    of_nfs(&mut text, &daemon.ask(&ListNfs {})?);
     Ok(text.end())
 }
 
@@ -380,6 +381,47 @@ fn of_mounts(text: &mut Text, datasets: &[DatasetEntry]) {
             let (Some(free), Some(used), Some(mountpoint)) = (free, used, mountpoint) else { continue };
             let labels = [("device", dataset.name.as_str()), ("fstype", "zfs"), ("mountpoint", &mountpoint)];
             text.sample(&name, &labels, free.saturating_add(used));
+        }
+    }
+}
+
+/// What clients of NFS asked for, as node exporter reports it of the kernel's server.
+fn of_nfs(text: &mut Text, nfs: &NfsListing) {
+    if nfs.procedures.is_empty() {
+        return;
+    }
+    let name = "node_nfsd_requests_total";
+    if text.family(name, "counter", "Requests of clients of NFS, by procedure.") {
+        for procedure in &nfs.procedures {
+            text.sample(name, &[("proto", "3"), ("method", &procedure.name)], procedure.requests);
+        }
+    }
+    let name = "cenote_nfs_errors_total";
+    if text.family(name, "counter", "Requests of clients of NFS that were answered with an error.") {
+        for procedure in &nfs.procedures {
+            text.sample(name, &[("method", &procedure.name)], procedure.errors);
+        }
+    }
+    let connections: usize = nfs.clients.iter().map(|client| client.connections).sum();
+    let connected = nfs.clients.iter().filter(|client| client.connections > 0).count();
+    for (name, kind, help, value) in [
+        ("node_nfsd_disk_bytes_read_total", "counter", "Bytes that clients of NFS read.", nfs.read_bytes),
+        (
+            "node_nfsd_disk_bytes_written_total",
+            "counter",
+            "Bytes that clients of NFS wrote.",
+            nfs.written_bytes,
+        ),
+        ("cenote_nfs_connections", "gauge", "Connections of clients of NFS.", connections as u64),
+        (
+            "cenote_nfs_clients",
+            "gauge",
+            "Addresses from which clients of NFS are connected.",
+            connected as u64,
+        ),
+    ] {
+        if text.family(name, kind, help) {
+            text.sample(name, &[], value);
         }
     }
 }

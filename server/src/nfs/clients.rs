@@ -10,6 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use device::IgnorePoison;
 
+use super::counted::Counted;
+
 /// Most clients that are known.
 const MOST: usize = 1024;
 /// Most directories that a client is known to have mounted.
@@ -39,11 +41,15 @@ pub struct Client {
 
 /// All clients.
 #[derive(Debug, Default)]
-pub struct Clients(Mutex<HashMap<IpAddr, Client>>);
+pub struct Clients {
+    known: Mutex<HashMap<IpAddr, Client>>,
+    /// What all of them asked for together.
+    pub counted: Counted,
+}
 
 impl Clients {
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Client>> {
-        self.0.lock().ignore_poison()
+        self.known.lock().ignore_poison()
     }
 
     /// Notes something of a client.

@@ -41,12 +41,15 @@ where
     S::Share: Share<Rules = Rules>,
 {
     let mut writer = done(context.call.number);
+    let counted = |is_error| context.server.clients.counted.done(context.call.procedure, is_error);
     if context.call.procedure == 0 {
+        counted(false);
         return Ok(writer.finish());
     }
     let begin = writer.len();
     writer.number(0);
     let (outcome, absent) = table(context, arguments, &mut writer).ok_or(Refusal::NoProcedure)?;
+    counted(!matches!(outcome, Ok(Ok(()))));
     if let Err(status) = outcome.map_err(|Garbage| Refusal::Arguments)? {
         writer.truncate(begin);
         writer.number(status.0);

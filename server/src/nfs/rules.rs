@@ -7,7 +7,8 @@
 //! | option | meaning |
 //! |---|---|
 //! | `rw`, `ro` | all clients may write, or only read; the default is `rw` |
-//! | `rw=LIST`, `ro=LIST` | these may: addresses and networks with `:` between them, `@` before a network if wanted, those of IPv6 in brackets |
+//! | `rw=LIST`, `ro=LIST` | these may: addresses, networks and names of hosts with `:` between them, `@` before a network if wanted, those of IPv6 in brackets |
+//! | `root=LIST` | root of these is root, unless all users are squashed |
 //! | `root_squash`, `no_root_squash`, `all_squash`, `no_all_squash` | whose requests are those of the anonymous user: root's (the default), no user's, all users' |
 //! | `anonuid=N`, `anon=N`, `anongid=N` | the anonymous user and group, 65534 without it |
 //! | `sync`, `async` | changes of names and attributes are stable when they are answered (the default), or later |
@@ -15,7 +16,9 @@
 //! | `nordirplus` | directories are listed without attributes |
 //! | `sec=sys` | users are as the client says; the only kind that there is |
 //!
-//! Of several entries that have an address the one with the longest prefix counts; of two alike `ro` does.
+//! Of several entries that have an address the one with the longest prefix counts, and a name as an address
+//! does; of two alike `ro` does. Names are resolved ([`super::names`]); patterns of names and netgroups are
+//! refused.
 //!
 //! Source of the facts: `exports(5)` of nfs-utils 2.6; OpenZFS 2.3 `os/linux/nfs.c`.
 
@@ -23,6 +26,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use super::names;
 use super::rpc::Credentials;
 use crate::block::shares::Network;
 
@@ -53,11 +57,78 @@ const INERT: [&str; 18] = [
     "fsid",
 ];
 
+/// Clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Who {
+    All,
+    Network(Network),
+    Host(String),
+}
+
+impl Who {
+    /// Whether an address is one of theirs. May block the thread.
+    fn has(&self, address: IpAddr) -> bool {
+        match self {
+            Self::All => true,
+            Self::Network(network) => network.has(address),
+            Self::Host(name) => names::is_of(name, address),
+        }
+    }
+
+    /// How closely they are named.
+    fn rank(&self) -> i32 {
+        match self {
+            Self::All => -1,
+            Self::Network(network) => i32::from(network.prefix_bits()),
+            Self::Host(_) => 128,
+        }
+    }
+
+    /// As the value of the property has them.
+    fn in_list(&self) -> String {
+        match self {
+            Self::Network(network) => bracketed(&network.to_string()),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("*"),
+            Self::Network(network) => network.fmt(f),
+            Self::Host(name) => f.write_str(name),
+        }
+    }
+}
+
+impl FromStr for Who {
+    type Err = String;
+
+    fn from_str(host: &str) -> Result<Self, String> {
+        if host == "*" {
+            return Ok(Self::All);
+        }
+        let plain = host.strip_prefix('@').unwrap_or(host).replacen(['[', ']'], "", 2);
+        match plain.parse() {
+            Ok(network) => Ok(Self::Network(network)),
+            Err(()) if names::is_name(host) => Ok(Self::Host(host.to_ascii_lowercase())),
+            Err(()) if host.starts_with('@') => Err(format!(
+                "'{host}' is no network (@192.168.0.0/24, @[fd00::]/8), and netgroups are not looked up"
+            )),
+            Err(()) => Err(format!(
+                "'{host}' is no address, network or name of a host (192.168.0.0/24, [fd00::]/8, host.example); \
+                 patterns of names are not looked up"
+            )),
+        }
+    }
+}
+
 /// Clients and what they may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Client {
-    /// All where there is none.
-    network: Option<Network>,
+    who: Who,
     is_read_only: bool,
 }
 
@@ -73,6 +144,8 @@ enum Squash {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
     clients: Vec<Client>,
+    /// Those whose root is root.
+    roots: Vec<Who>,
     squash: Squash,
     anonymous: (u32, u32),
     is_sync: bool,
@@ -116,41 +189,35 @@ impl Grant {
 }
 
 impl Rules {
-    /// What a client from an address and a port may; nothing if it is not let in.
+    /// What a client from an address and a port may; nothing if it is not let in. May block the thread.
     pub fn grant(&self, address: IpAddr, port: u16) -> Option<Grant> {
         if self.needs_reserved_port && port >= RESERVED {
             return None;
         }
-        let is_meant = |client: &&Client| client.network.is_none_or(|network| network.has(address));
-        let rank = |client: &&Client| {
-            (client.network.map_or(-1, |network| i32::from(network.prefix_bits())), client.is_read_only)
-        };
-        let client = self.clients.iter().filter(is_meant).max_by_key(rank)?;
+        let meant = self.clients.iter().filter(|client| client.who.has(address));
+        let client = meant.max_by_key(|client| (client.who.rank(), client.is_read_only))?;
+        let is_root = self.squash == Squash::Root && self.roots.iter().any(|who| who.has(address));
         Some(Grant {
             is_read_only: client.is_read_only,
             is_sync: self.is_sync,
             lists_attributes: self.lists_attributes,
-            squash: self.squash,
+            squash: if is_root { Squash::None } else { self.squash },
             anonymous: self.anonymous,
         })
     }
 
-    /// The addresses and networks that are let in, for a client that asks; `*` for all.
+    /// The addresses, networks and hosts that are let in, for a client that asks; `*` for all.
     pub fn clients(&self) -> impl Iterator<Item = String> {
-        self.clients.iter().map(|client| client.network.map_or("*".into(), |network| network.to_string()))
+        self.clients.iter().map(|client| client.who.to_string())
     }
 
     fn add(&mut self, list: Option<&str>, is_read_only: bool) -> Result<(), String> {
         let Some(list) = list else {
-            self.clients.push(Client { network: None, is_read_only });
+            self.clients.push(Client { who: Who::All, is_read_only });
             return Ok(());
         };
-        for host in hosts(list) {
-            let network = match host {
-                "*" => None,
-                _ => Some(network(host)?),
-            };
-            self.clients.push(Client { network, is_read_only });
+        for who in hosts(list).map(str::parse) {
+            self.clients.push(Client { who: who?, is_read_only });
         }
         Ok(())
     }
@@ -175,16 +242,6 @@ fn hosts(list: &str) -> impl Iterator<Item = &str> {
     split.filter(|host| !host.is_empty())
 }
 
-fn network(host: &str) -> Result<Network, String> {
-    let plain = host.strip_prefix('@').unwrap_or(host).replacen(['[', ']'], "", 2);
-    plain.parse().map_err(|()| {
-        format!(
-            "'{host}' is no address or network (192.168.0.0/24, [fd00::]/8); names of hosts and netgroups are \
-             not looked up"
-        )
-    })
-}
-
 fn anonymous(option: &str, value: Option<&str>) -> Result<u32, String> {
     match value.map(str::parse::<i64>) {
         Some(Ok(-1)) => Ok(NOBODY),
@@ -203,6 +260,7 @@ impl FromStr for Rules {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut rules = Self {
             clients: Vec::new(),
+            roots: Vec::new(),
             squash: Squash::Root,
             anonymous: (NOBODY, NOBODY),
             is_sync: true,
@@ -215,6 +273,9 @@ impl FromStr for Rules {
                 option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
             match (name, value) {
                 ("rw" | "ro", list) => rules.add(list, name == "ro")?,
+                ("root", Some(list)) => {
+                    rules.roots.extend(hosts(list).map(str::parse).collect::<Result<Vec<Who>, _>>()?);
+                }
                 ("root_squash", None) if rules.squash == Squash::None => rules.squash = Squash::Root,
                 ("no_all_squash", None) if rules.squash == Squash::All => rules.squash = Squash::Root,
                 ("root_squash" | "no_all_squash", None) => {}
@@ -235,7 +296,7 @@ impl FromStr for Rules {
             }
         }
         if rules.clients.is_empty() {
-            rules.clients.push(Client { network: None, is_read_only: false });
+            rules.clients.push(Client { who: Who::All, is_read_only: false });
         }
         Ok(rules)
     }
@@ -247,11 +308,12 @@ impl fmt::Display for Rules {
         let mut words: Vec<String> = Vec::new();
         for client in &self.clients {
             let access = if client.is_read_only { "ro" } else { "rw" };
-            words.push(match client.network {
-                None => access.to_owned(),
-                Some(network) => format!("{access}={}", bracketed(&network.to_string())),
+            words.push(match &client.who {
+                Who::All => access.to_owned(),
+                who => format!("{access}={}", who.in_list()),
             });
         }
+        words.extend(self.roots.iter().map(|who| format!("root={}", who.in_list())));
         let (uid, gid) = self.anonymous;
         for (is_said, word) in [
             (self.squash == Squash::None, "no_root_squash".to_owned()),
@@ -296,6 +358,8 @@ mod tests {
         assert_eq!(access("ro,rw=10.0.0.0/8", "11.0.0.1"), Some(true));
         assert_eq!(access("rw=10.0.0.0/8,ro=10.0.0.0/8", "10.0.0.1"), Some(true));
         assert_eq!(access("rw=127.0.0.1", "::ffff:127.0.0.1"), Some(false));
+        assert_eq!(access("ro=localhost", "127.0.0.1"), Some(true), "the name of a host");
+        assert_eq!(access("ro=localhost", "10.0.0.1"), None);
     }
 
     #[test]
@@ -317,6 +381,9 @@ mod tests {
         assert_eq!(user("on", 7, 8, &[0]), (7, 8, vec![65_534]));
         assert_eq!(user("no_root_squash", 0, 0, &[0]), (0, 0, vec![0]));
         assert_eq!(user("all_squash,anonuid=12,anongid=13", 7, 8, &[9]), (12, 13, vec![]));
+        assert_eq!(user("root=[::1]:10.0.0.1", 0, 0, &[0]), (0, 0, vec![0]));
+        assert_eq!(user("root=10.0.0.1", 0, 1, &[]).0, 65_534);
+        assert_eq!(user("root=[::1],all_squash", 0, 1, &[]).0, 65_534);
         assert_eq!(user("no_root_squash,root_squash,anon=5", 0, 1, &[]), (5, 1, vec![]));
         assert_eq!(user("anonuid=-1", 0, 1, &[]).0, 65_534);
         let grant = rules("no_root_squash").grant("::1".parse().unwrap(), 1).unwrap();
@@ -326,7 +393,8 @@ mod tests {
     #[test]
     fn what_cannot_be_honoured_is_named() {
         for (text, named) in [
-            ("rw=host.example", "'host.example'"),
+            ("rw=*.example.org", "'*.example.org'"),
+            ("root=host:@netgroup", "'@netgroup'"),
             ("rw=@netgroup", "'@netgroup'"),
             ("rw=192.168.0.0/255.255.0.0", "'192.168.0.0/255.255.0.0'"),
             ("sec=krb5", "'sec=krb5'"),
@@ -336,6 +404,9 @@ mod tests {
         ] {
             let why = text.parse::<Rules>().expect_err(text);
             assert!(why.contains(named), "{text}: {why}");
+        }
+        for text in ["rw=host.example", "ro=10.0.0.0/8,root=10.1.1.1,root=[fd00::1]"] {
+            assert_eq!(rules(text).to_string(), text);
         }
         for text in ["sec=krb5:sys,crossmnt,no_subtree_check,fsid=0,mp", "rw=*"] {
             assert_eq!(rules(text).to_string(), "rw");

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use device::block_on;
+use engine::tunables::ZVOL_VOLMODE;
 use server::api::{
     Action, AttachVolume, DestroyDataset, DetachVolume, ErrorKind, ExportPool, HoldSnapshots, ListAttached,
     RenameDataset, SetProperties, Shutdown, TakeSnapshots, Through,
@@ -130,11 +131,15 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
+        Self::with(&[Through::Nbd])
+    }
+
+    fn with(ways: &[Through]) -> Self {
         let devices = tempfile::tempdir().unwrap();
         let fake = Fake { place: devices.path().to_owned(), ..Fake::default() };
         let links = devices.path().join("zvol");
-        let ways: Vec<(Through, Arc<dyn BlockDevices<VolumeExport>>)> =
-            vec![(Through::Nbd, Arc::new(fake.clone()))];
+        let maker = || -> Arc<dyn BlockDevices<VolumeExport>> { Arc::new(fake.clone()) };
+        let ways = ways.iter().map(|way| (*way, maker())).collect();
         let maker = DeviceMaker { ways, links: links.clone() };
         let running = Running::start_as(Daemon::default().making_devices(maker));
         new_volume(&running);
@@ -220,6 +225,28 @@ fn volmode_makes_and_removes_the_device_with_the_volume() {
     rig.fake.is_in_use.store(false, Ordering::Relaxed);
     rig.act(&destroy).unwrap();
     assert_eq!((rig.link("tank/new"), rig.links.join("tank").exists()), (None, false));
+}
+
+#[test]
+fn by_default_a_volume_has_the_device_that_the_tunable_says_until_it_is_detached() {
+    let rig = Rig::with(&[Through::Ublk, Through::Nbd]);
+    assert_eq!(rig.link("tank/vol"), None, "there is none without it");
+    ZVOL_VOLMODE.set(1).unwrap();
+    // The property is looked at with the next change.
+    rig.set("volmode", "default");
+    assert_eq!(rig.link("tank/vol"), rig.node(0));
+    // It gives way to what is asked for.
+    let attach = |through| rig.act(&AttachVolume { volume: "tank/vol".into(), through: Some(through) });
+    attach(Through::Nbd).unwrap();
+    assert_eq!(rig.link("tank/vol"), rig.node(1));
+    assert!(attach(Through::Ublk).unwrap_err().contains("detach it first"));
+    rig.act(&DetachVolume { volume: "tank/vol".into(), force: false }).unwrap();
+    assert_eq!(rig.link("tank/vol"), None);
+    rig.set("snapdev", "visible");
+    assert_eq!(rig.link("tank/vol"), None, "it was detached by request");
+    rig.set("volmode", "full");
+    assert_eq!(rig.link("tank/vol"), rig.node(2));
+    ZVOL_VOLMODE.reset();
 }
 
 #[test]

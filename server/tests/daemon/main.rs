@@ -24,6 +24,7 @@ mod public;
 mod remount;
 mod reshape;
 mod semantics;
+mod smb;
 mod sparse;
 mod ublk;
 mod vhost_user;

@@ -491,7 +491,7 @@ fn mount_unserved(source: &str, at: &Path) -> File {
     let (source, at, options) = (terminated(source), terminated(at.to_str().unwrap()), terminated(&options));
     // SAFETY: all are terminated and live through the call.
     let code = unsafe {
-        libc::mount(source.as_ptr(), at.as_ptr(), c"fuse.cenote".as_ptr(), 0, options.as_ptr().cast())
+        libc::mount(source.as_ptr(), at.as_ptr(), c"fuse.zfs".as_ptr(), 0, options.as_ptr().cast())
     };
     assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
     connection

@@ -55,6 +55,10 @@ impl OpenPool {
         emptied: Emptied,
         before: Option<&Elsewhere>,
     ) -> Result<Option<Mounted>, ApiError> {
+        if lock(&self.mounts).contains_key(name) {
+            // Its servers let go of it then.
+            self.end_smb(name);
+        }
         let Some(mount) = lock(&self.mounts).remove(name) else { return Ok(None) };
         let described = mount.described();
         match mount.fuse.take_away(force, before) {
@@ -151,6 +155,7 @@ impl OpenPool {
     /// Stops serving a mount, even if it is in use.
     pub(in crate::daemon) fn abandon_mounts(&self) {
         let left = std::mem::take(&mut *lock(&self.mounts));
+        left.keys().for_each(|name| self.end_smb(name));
         left.keys().for_each(|name| self.tell(What::Served { name: name.clone(), how: "unmounted" }));
         drop(left);
     }

@@ -269,6 +269,7 @@ impl Daemon {
         let opened = self.import_one(&found, &request, &options).await?;
         let mut warnings = opened.warnings;
         let open = self.pool(&pool.name)?;
+        open.unshare_again(&pool.unshared);
         let changing = open.change().await?;
         for LoadedKey { root, key, .. } in keys {
             let loaded = match WrappingKey::from_raw(key.bytes()) {
@@ -331,6 +332,7 @@ impl OpenPool {
             cachefile: self.cachefile(),
             mount_options: self.mount_options().to_vec(),
             mounts: self.mounts_deepest_first(),
+            unshared: self.unshared(),
         }
     }
 

@@ -2,10 +2,14 @@
 //!
 //! # Which volumes
 //! Volumes whose property `volmode` is `dev` or `full`, set there or inherited; their snapshots if `snapdev`
-//! is `visible`; and those that were attached by request ([`api::AttachVolume`]). `volmode=default` means no
-//! device: not every volume is for this machine, and the kernel's NBD client has few devices. The devices
-//! follow the feed of changes ([`crate::daemon::watch::following`]). If the kernel cannot make a device, the
-//! log says so, and a request for it fails.
+//! is `visible`; and those that were attached by request ([`api::AttachVolume`]). `volmode=default` means what
+//! the tunable `zvol_volmode` says: no device, as not every volume is for this machine; or one through ublk,
+//! where the kernel has that. Its NBD client has few devices, which are not taken unasked. The devices follow
+//! the feed of changes ([`crate::daemon::watch::following`]). If the kernel cannot make a device, the log says
+//! so, and a request for it fails.
+//!
+//! A device that a volume has by default is not made again after it was detached by request, until the pool
+//! is imported again, and gives way to a request for another way.
 //!
 //! A device is made in the first way that the kernel has ([`DeviceMaker::ways`]), unless the request names
 //! another.
@@ -31,6 +35,7 @@ use std::time::Duration;
 
 use engine::events::feed::What;
 use engine::properties::{Environment, Prop};
+use engine::tunables::ZVOL_VOLMODE;
 
 use super::VolumeExport;
 use super::clients::Client;
@@ -40,7 +45,9 @@ use crate::blockdev::{BlockDevice, BlockDevices, KernelNbd, Offered, Ublk};
 use crate::daemon::names::is_at_or_below;
 use crate::daemon::{Daemon, OpenPool, lock};
 
-/// Values of `volmode` with which a volume is a device.
+/// The value of `volmode` that leaves it to the daemon.
+const DEFAULT: u64 = 0;
+/// Those with which a volume is a device.
 const FULL: u64 = 1;
 const DEV: u64 = 2;
 
@@ -76,6 +83,10 @@ impl DeviceMaker {
         self.ways.iter().any(|(_, devices)| devices.is_there())
     }
 
+    fn has_ublk(&self) -> bool {
+        self.ways.iter().any(|(way, devices)| *way == Through::Ublk && devices.is_there())
+    }
+
     /// The way that is asked for, else the first one that there is.
     fn way(&self, through: Option<Through>) -> io::Result<(Through, &dyn BlockDevices<VolumeExport>)> {
         let is_meant = |way: Through, devices: &dyn BlockDevices<VolumeExport>| match through {
@@ -99,6 +110,8 @@ pub(in crate::daemon) struct Devices {
     attached: Mutex<BTreeMap<String, Attached>>,
     /// Volumes that were attached by request, and how.
     asked: Mutex<BTreeMap<String, Option<Through>>>,
+    /// Volumes that were detached by request, and have no device by default any more.
+    unwanted: Mutex<BTreeSet<String>>,
 }
 
 #[derive(Debug)]
@@ -274,8 +287,10 @@ impl Daemon {
                 ApiError::not_found(format!("cannot attach '{name}': it is not a volume that can be read"))
             }
         })?;
+        self.give_way(&pool, name, request.through);
         let attached = self.attach(&pool, name, volume.size_bytes, request.through)?;
         lock(&pool.devices.asked).insert(name.clone(), request.through);
+        lock(&pool.devices.unwanted).remove(name);
         Ok(attached)
     }
 
@@ -296,7 +311,21 @@ impl Daemon {
             return Err(ApiError { kind, message: format!("{doing}: {message}") });
         }
         lock(&pool.devices.asked).remove(name);
+        lock(&pool.devices.unwanted).insert(name.clone());
         Ok(())
+    }
+
+    /// Detaches a device that was not asked for, where another way is. One that is in use stays. Blocks the
+    /// thread.
+    fn give_way(&self, pool: &OpenPool, name: &str, through: Option<Through>) {
+        let is_other = |attached: &AttachedVolume| {
+            attached.volume == name && through.is_some_and(|asked| asked != attached.through)
+        };
+        if !lock(&pool.devices.asked).contains_key(name) && pool.devices.list().iter().any(is_other) {
+            for error in pool.detach_devices(|volume| volume == name, false) {
+                tracing::debug!(volume = name, "{error}");
+            }
+        }
     }
 
     /// The volumes that are devices.
@@ -397,10 +426,17 @@ impl Daemon {
         let volumes: BTreeMap<String, u64> =
             pool.volumes().iter().map(|volume| (volume.name().to_owned(), volume.size_bytes)).collect();
         lock(&pool.devices.asked).retain(|asked, _| volumes.contains_key(asked));
-        let asked = lock(&pool.devices.asked).clone();
+        lock(&pool.devices.unwanted).retain(|unwanted| volumes.contains_key(unwanted));
+        let mut asked = lock(&pool.devices.asked).clone();
         let mut wanted: BTreeSet<String> = asked.keys().cloned().collect();
-        match with_device(pool, &volumes).await {
-            Ok(with_device) => wanted.extend(with_device),
+        match with_device(pool, &volumes, self.device_maker.has_ublk()).await {
+            Ok(WithDevice { said, by_default }) => {
+                wanted.extend(said);
+                for name in by_default.into_iter().filter(|name| !wanted.contains(name)) {
+                    asked.insert(name, Some(Through::Ublk));
+                }
+                wanted.extend(asked.keys().cloned());
+            }
             Err(error) => return vec![format!("cannot update the devices of volumes: {error}")],
         }
         let failed = pool.detach_for_good(|volume| !wanted.contains(volume), false);
@@ -460,19 +496,35 @@ impl OpenPool {
 }
 
 /// The volumes that are to have a device because of their properties, and their snapshots.
-async fn with_device(pool: &OpenPool, volumes: &BTreeMap<String, u64>) -> engine::Result<Vec<String>> {
+#[derive(Debug, Default)]
+struct WithDevice {
+    /// Their properties say so.
+    said: Vec<String>,
+    /// Their properties leave it to the daemon.
+    by_default: Vec<String>,
+}
+
+async fn with_device(
+    pool: &OpenPool,
+    volumes: &BTreeMap<String, u64>,
+    has_ublk: bool,
+) -> engine::Result<WithDevice> {
     let heads: Vec<&String> = volumes.keys().filter(|name| !name.contains('@')).collect();
+    let mut found = WithDevice::default();
     if heads.is_empty() {
-        return Ok(Vec::new());
+        return Ok(found);
     }
     let dsl = pool.dsl().await?;
-    let mut with_device = Vec::new();
+    let is_by_default = has_ublk && matches!(ZVOL_VOLMODE.get(), FULL | DEV);
+    let unwanted = lock(&pool.devices.unwanted).clone();
     for name in heads {
         let Some(entry) = dsl.entry(name).await.map(Some).or_else(absent)? else { continue };
         let properties = dsl.properties(&entry, &Environment::UNMOUNTED).await?;
-        if !matches!(properties.number(Prop::Volmode), Some(FULL | DEV)) {
-            continue;
-        }
+        let with_device = match properties.number(Prop::Volmode) {
+            Some(FULL | DEV) => &mut found.said,
+            Some(DEFAULT) | None if is_by_default => &mut found.by_default,
+            _ => continue,
+        };
         with_device.push(name.clone());
         if properties.number(Prop::Snapdev) == Some(VISIBLE) {
             let is_snapshot =
@@ -480,7 +532,8 @@ async fn with_device(pool: &OpenPool, volumes: &BTreeMap<String, u64>) -> engine
             with_device.extend(volumes.keys().filter(is_snapshot).cloned());
         }
     }
-    Ok(with_device)
+    found.by_default.retain(|name| !unwanted.contains(name));
+    Ok(found)
 }
 
 fn absent<T>(error: engine::Error) -> engine::Result<Option<T>> {

@@ -1,5 +1,5 @@
-//! What follows the feed of changes: the list of a pool's volumes, their block devices, the pool's entry in
-//! the cache file.
+//! What follows the feed of changes: the list of a pool's volumes, their block devices, what Samba shares, the
+//! pool's entry in the cache file.
 //!
 //! # The idea
 //! Each open pool knows up to which change of the feed its followers are in line, and what is out of line
@@ -10,6 +10,7 @@
 //! |---|---|
 //! | the list of volumes, and with it what NBD, iSCSI and vhost-user serve | a volume or a snapshot of one that was created, destroyed, renamed, promoted, replaced or resized; the property that says how volumes are shared |
 //! | block devices | another list of volumes; `volmode` or `snapdev` set anywhere; a device that was detached for an action |
+//! | usershares of Samba | a filesystem that is mounted, unmounted or renamed; `sharesmb` set anywhere |
 //! | the cache file | another configuration |
 //!
 //! # No window
@@ -125,6 +126,7 @@ impl OpenPool {
                 for lag in [&self.followed.volumes, &self.followed.devices, &self.followed.config] {
                     lag.note();
                 }
+                self.note_all_smb();
                 behind.last = feed.last().max(behind.last);
             }
             let Some((last, _)) = batch.changes.last() else { return };
@@ -138,6 +140,7 @@ impl OpenPool {
                 for (lag, _) in concerned.into_iter().filter(|(_, is_concerned)| *is_concerned) {
                     lag.note();
                 }
+                self.note_smb(change);
             }
         }
     }
@@ -146,7 +149,10 @@ impl OpenPool {
     fn is_behind(&self) -> bool {
         let followed = &self.followed;
         let are_devices_behind = followed.devices.is_behind() && self.may_have_devices();
-        followed.volumes.is_behind() || followed.config.is_behind() || are_devices_behind
+        followed.volumes.is_behind()
+            || followed.config.is_behind()
+            || are_devices_behind
+            || self.is_smb_behind()
     }
 
     /// The list of volumes is about to be made anew.
@@ -226,6 +232,7 @@ impl Daemon {
             tracing::warn!(pool = pool.name(), "{warning}");
         }
         pool.followed.devices.settle(devices);
+        self.settle_smb_of(pool).await;
         if pool.followed.config.is_behind() {
             let config = pool.followed.config.begin();
             self.keep(pool);

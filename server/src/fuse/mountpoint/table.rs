@@ -197,10 +197,10 @@ mod tests {
 
     #[test]
     fn the_table_of_mounts_is_understood() {
-        let table = "36 35 0:52 / /mnt/with\\040blank rw,nosuid,noatime shared:1 - fuse.cenote tank/fs \
+        let table = "36 35 0:52 / /mnt/with\\040blank rw,nosuid,noatime shared:1 - fuse.zfs tank/fs \
             ro,user_id=0\n\
-                     37 35 0:53 /dir /bound rw - fuse.cenote tank/other rw\n\
-                     38 37 0:54 / /bound/in rw - fuse.cenote tank/in rw\n\
+                     37 35 0:53 /dir /bound rw - fuse.zfs tank/other rw\n\
+                     38 37 0:54 / /bound/in rw - fuse.zfs tank/in rw\n\
                      nonsense\n";
         let table = Table::parse(table);
         let bound = &table.rows[1];

@@ -61,6 +61,7 @@ where
         w.set(at, read as u32);
         w.set(at + 4, u32::from(offset.saturating_add(read) >= attributes.size));
         c.server.clients.note(c.peer.ip(), |client| client.read_bytes += read);
+        c.server.clients.counted.read(read);
         Ok(())
     };
     Ok(act())
@@ -103,6 +104,7 @@ where
         w.number(if stability == UNSTABLE { UNSTABLE } else { FILE_SYNC });
         w.long(verifier);
         c.server.clients.note(c.peer.ip(), |client| client.written_bytes += u64::from(count));
+        c.server.clients.counted.written(u64::from(count));
         Ok(())
     };
     Ok(act())

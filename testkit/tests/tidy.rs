@@ -135,6 +135,7 @@ const SERVER: &[&str] = &[
     "bounded",
     "key_server",
     "audit",
+    "accounts",
     "listening",
     "nbd",
     "iscsi",
@@ -148,6 +149,7 @@ const SERVER: &[&str] = &[
     "http",
     "public",
     "metrics",
+    "web",
     "takeover",
 ];
 
@@ -178,6 +180,7 @@ const CENOTE: &[&str] = &[
     "arcsummary",
     "attach",
     "audit",
+    "dashboard",
     "hooks",
     "inject",
     "man",

@@ -171,10 +171,16 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 94] = [
+pub static ACTIONS: [Known; 100] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),
+    later!(GetDashboardLink: dashboard_link),
+    now!(ListDashboardUsers: dashboard_users),
+    now!(SetDashboardUser: set_dashboard_user),
+    now!(RemoveDashboardUser: remove_dashboard_user),
+    now!(CreateDashboardToken: create_dashboard_token),
+    now!(RemoveDashboardToken: remove_dashboard_token),
     later!(DiscoverPools: discover),
     later!(ImportPool: import),
     later!(ExportPool: export),

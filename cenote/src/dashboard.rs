@@ -184,11 +184,8 @@ impl LinkArguments {
 
 /// A link for a person, who may have come to this machine by ssh.
 fn in_words(link: &DashboardLink, by_ssh: bool) -> String {
-    let mut text = format!(
-        "This link signs in once, within {} minutes:\n\n    {}\n\n",
-        link.expires_in / 60,
-        link.url
-    );
+    let mut text =
+        format!("This link signs in once, within {} minutes:\n\n    {}\n\n", link.expires_in / 60, link.url);
     if let Some(fingerprint) = &link.certificate_fingerprint {
         text += &format!("SHA-256 fingerprint of its certificate:\n\n    {fingerprint}\n\n");
     }
@@ -251,7 +248,8 @@ fn list_users(arguments: &ListArguments) -> Result<()> {
         format!("{:<24}  {:<8}  {by:<8}  {sessions:>8}  {tokens:>6}\n", user.name, user.role.name())
     };
     let lines: String = users.iter().map(line).collect();
-    let head = format!("{:<24}  {:<8}  {:<8}  {:>8}  {:>6}\n", "NAME", "ROLE", "SIGNS IN", "SESSIONS", "TOKENS");
+    let head =
+        format!("{:<24}  {:<8}  {:<8}  {:>8}  {:>6}\n", "NAME", "ROLE", "SIGNS IN", "SESSIONS", "TOKENS");
     output::print(&format!("{head}{lines}"))
 }
 

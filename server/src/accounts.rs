@@ -47,14 +47,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use device::IgnorePoison;
 
 use crate::api::{
-    ApiError, CreateDashboardToken, DashboardRole, DashboardToken, DashboardUser, NewDashboardToken, Password,
-    SetDashboardUser,
+    ApiError, CreateDashboardToken, DashboardRole, DashboardToken, DashboardUser, NewDashboardToken,
+    Password, SetDashboardUser,
 };
 use links::Links;
 use passwords::{Hashed, Passwords};
 use sessions::Sessions;
-use stored::{Stored, StoredToken, StoredUser};
 pub(crate) use stored::replace;
+use stored::{Stored, StoredToken, StoredUser};
 use throttle::Throttle;
 
 /// The name of the file, beside the cache file.
@@ -192,7 +192,9 @@ impl Accounts {
             })
             .collect();
         let mut of_machine = self.sessions.of_machine();
-        of_machine.extend(kept.stored.tokens.iter().filter(|token| token.uid.is_some()).map(|token| token.user.clone()));
+        of_machine.extend(
+            kept.stored.tokens.iter().filter(|token| token.uid.is_some()).map(|token| token.user.clone()),
+        );
         of_machine.sort_unstable();
         of_machine.dedup();
         users.extend(of_machine.into_iter().map(|name| DashboardUser {
@@ -221,7 +223,10 @@ impl Accounts {
         self.change(|stored| {
             if let Some(user) = stored.users.iter_mut().find(|user| user.name == request.name) {
                 if request.role.is_none() && password.is_none() {
-                    return Err(ApiError::invalid(format!("{}: neither a role nor a password is given", doing())));
+                    return Err(ApiError::invalid(format!(
+                        "{}: neither a role nor a password is given",
+                        doing()
+                    )));
                 }
                 user.role = request.role.unwrap_or(user.role);
                 user.password = password.unwrap_or_else(|| user.password.clone());
@@ -267,7 +272,11 @@ impl Accounts {
     ///
     /// # Errors
     /// A name that cannot be or is there; a time that cannot be; too many; the file cannot be written.
-    pub fn create_token(&self, of: &Signed, request: &CreateDashboardToken) -> Result<NewDashboardToken, ApiError> {
+    pub fn create_token(
+        &self,
+        of: &Signed,
+        request: &CreateDashboardToken,
+    ) -> Result<NewDashboardToken, ApiError> {
         let doing = || format!("cannot create the token '{}'", request.name.escape_debug());
         check_name(&request.name).map_err(|why| ApiError::invalid(format!("{}: {why}", doing())))?;
         if request.days.is_some_and(|days| days == 0 || days > MAX_DAYS) {
@@ -323,7 +332,9 @@ impl Accounts {
     fn change(&self, change: impl FnOnce(&mut Stored) -> Result<(), ApiError>) -> Result<(), ApiError> {
         let mut kept = self.kept();
         if let Some(fault) = &kept.fault {
-            return Err(ApiError::failed(format!("{fault}; mend it or move it away, and start the daemon anew")));
+            return Err(ApiError::failed(format!(
+                "{fault}; mend it or move it away, and start the daemon anew"
+            )));
         }
         let mut changed = kept.stored.clone();
         change(&mut changed)?;

@@ -371,7 +371,10 @@ mod tests {
             let (here, _there) = UnixStream::pair().unwrap();
             let caller = Caller::of(&here).unwrap();
             let process = caller.process().unwrap().clone();
-            assert_eq!((process.uid, process.gid), (Caller::own().uid(), rustix::process::getegid().as_raw()));
+            assert_eq!(
+                (process.uid, process.gid),
+                (Caller::own().uid(), rustix::process::getegid().as_raw())
+            );
             assert_eq!(process.pid, Caller::own().process().unwrap().pid);
             let own: Vec<u32> =
                 rustix::process::getgroups().unwrap().into_iter().map(|group| group.as_raw()).collect();

@@ -299,7 +299,7 @@ pub(crate) async fn act_for(
     let mut kept = Kept(Vec::new());
     match kept.read(request).await {
         // A client that comes back to the feed says where it was as browsers do.
-        Ok(body) if last.is_some() && form == Ok(Form::ServerSentEvents) => {
+        Ok(body) if last.is_some() && matches!(form, Ok(Form::ServerSentEvents)) => {
             match feed::request_from(&body, last) {
                 Ok(body) => answer(daemon, caller, action, body).await,
                 Err(error) => refusal(&error),

@@ -151,7 +151,8 @@ impl Passwords {
             Some(kept) => kept.is_of(password),
             None => {
                 // Its outcome is no matter, its time is.
-                let _ = std::hint::black_box(compute(password, &[0; SALT_BYTES], (MEMORY_KIB, PASSES, LANES)));
+                let _ =
+                    std::hint::black_box(compute(password, &[0; SALT_BYTES], (MEMORY_KIB, PASSES, LANES)));
                 false
             }
         }

@@ -213,7 +213,8 @@ mod tests {
         }
         assert_eq!(sessions.0.lock().unwrap().len(), MAX_SESSIONS);
         let number = sessions.begin(user("ben")).unwrap();
-        let kept: Vec<Session> = std::iter::from_fn(|| sessions.find(&number).filter(Session::may_last)).collect();
+        let kept: Vec<Session> =
+            std::iter::from_fn(|| sessions.find(&number).filter(Session::may_last)).collect();
         assert_eq!(kept.len(), MAX_LASTING + 1);
     }
 }

@@ -171,7 +171,7 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 100] = [
+pub static ACTIONS: [Known; 101] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),
@@ -200,6 +200,7 @@ pub static ACTIONS: [Known; 100] = [
     later!(AttachDevice: attach_device),
     later!(DetachDevice: detach_device),
     later!(RemoveDevices: remove_devices),
+    later!(ListDisks: list_disks),
     later!(ScanPool: scan_pool),
     later!(PrunePool: prune_pool),
     later!(PrefetchPool: prefetch_pool),

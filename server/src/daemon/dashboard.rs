@@ -122,7 +122,10 @@ impl Daemon {
     ///
     /// # Errors
     /// What cannot be, or the file cannot be written.
-    pub fn create_dashboard_token(&self, request: CreateDashboardToken) -> Result<NewDashboardToken, ApiError> {
+    pub fn create_dashboard_token(
+        &self,
+        request: CreateDashboardToken,
+    ) -> Result<NewDashboardToken, ApiError> {
         self.accounts().create_token(&signed_of_caller(), &request)
     }
 

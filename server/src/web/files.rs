@@ -92,11 +92,8 @@ pub fn answer(number: usize, headers: &HeaderMap) -> Response {
     let is_known = known
         .flat_map(|value| value.split(','))
         .any(|tag| matches!(tag.trim().trim_start_matches("W/"), tag if tag == sent.etag || tag == "*"));
-    let common: [(HeaderName, &str); 3] = [
-        (header::ETAG, &sent.etag),
-        (header::CACHE_CONTROL, "no-cache"),
-        (header::VARY, "accept-encoding"),
-    ];
+    let common: [(HeaderName, &str); 3] =
+        [(header::ETAG, &sent.etag), (header::CACHE_CONTROL, "no-cache"), (header::VARY, "accept-encoding")];
     if is_known {
         return (StatusCode::NOT_MODIFIED, common).into_response();
     }

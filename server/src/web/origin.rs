@@ -49,9 +49,10 @@ impl Names {
             ));
         }
         if let Some(origin) = only(headers, &header::ORIGIN)? {
-            let of = origin.to_str().ok().and_then(|text| {
-                text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"))
-            });
+            let of = origin
+                .to_str()
+                .ok()
+                .and_then(|text| text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")));
             if !of.is_some_and(|of| of.eq_ignore_ascii_case(authority.as_str())) {
                 return Err("the request comes from a page of another origin".to_owned());
             }
@@ -90,15 +91,20 @@ mod tests {
 
     #[test]
     fn only_own_names_and_origins_are_taken() {
-        for host in ["192.0.2.7:7227", "192.0.2.7", "localhost:80", "NAS.example:7227", "[::ffff:192.0.2.7]:1"] {
+        for host in
+            ["192.0.2.7:7227", "192.0.2.7", "localhost:80", "NAS.example:7227", "[::ffff:192.0.2.7]:1"]
+        {
             assert_eq!(check(&[("host", host)], false), Ok(()), "{host}");
         }
-        for host in ["", "evil.example", "192.0.2.8:7227", "127.0.0.1", "a@localhost", "localhost.evil", "[::1]"] {
+        for host in
+            ["", "evil.example", "192.0.2.8:7227", "127.0.0.1", "a@localhost", "localhost.evil", "[::1]"]
+        {
             assert!(check(&[("host", host)], false).is_err(), "{host}");
         }
         assert!(check(&[], false).is_err());
         assert!(check(&[("host", "localhost"), ("host", "localhost")], false).is_err());
-        let with = |name: &'static str, value: &str| check(&[("host", "localhost:7227"), (name, value)], false);
+        let with =
+            |name: &'static str, value: &str| check(&[("host", "localhost:7227"), (name, value)], false);
         for origin in ["http://localhost:7227", "https://LOCALHOST:7227"] {
             assert_eq!(with("origin", origin), Ok(()), "{origin}");
         }

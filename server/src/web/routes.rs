@@ -103,11 +103,7 @@ impl Problem {
     fn too_many(wait: Duration) -> Self {
         let seconds = wait.as_secs() + 1;
         let why = format!("signing in failed too often; try again in {seconds} s");
-        Self {
-            status: StatusCode::TOO_MANY_REQUESTS,
-            error: ApiError::busy(why),
-            retry_after: Some(seconds),
-        }
+        Self { status: StatusCode::TOO_MANY_REQUESTS, error: ApiError::busy(why), retry_after: Some(seconds) }
     }
 }
 
@@ -250,7 +246,10 @@ async fn sign_in(
         Err(problem) => Err(problem),
     };
     let begun = signed.and_then(|signed| {
-        let failed = |why| Problem { error: ApiError::failed(why), ..Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "") };
+        let failed = |why| Problem {
+            error: ApiError::failed(why),
+            ..Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "")
+        };
         let sessions = &served.accounts.sessions;
         let number = sessions.begin(signed).map_err(failed)?;
         if let Some(old) = old {
@@ -296,9 +295,10 @@ async fn checked(served: &Served, peer: &Peer, asked: SignIn) -> Result<Signed, 
     let name = asked.user.as_deref().filter(|name| name.len() <= MAX_NAME_BYTES);
     let attempt = accounts.throttle.begin(peer.address, name).map_err(Problem::too_many)?;
     let signed = match (asked.link, asked.password) {
-        (Some(link), None) => accounts.links.take(&link).ok_or(
-            "the link was used already, or is too old; 'cenote dashboard' makes another one",
-        ),
+        (Some(link), None) => accounts
+            .links
+            .take(&link)
+            .ok_or("the link was used already, or is too old; 'cenote dashboard' makes another one"),
         (None, Some(password)) => {
             let user = name.and_then(|name| accounts.user(name));
             let Some(turn) = accounts.passwords.turn().await else {
@@ -415,7 +415,8 @@ async fn follow(
 }
 
 fn too_many_last() -> Response {
-    let error = ApiError::new(ErrorKind::Busy, "the session follows too much at once; close another page of it");
+    let error =
+        ApiError::new(ErrorKind::Busy, "the session follows too much at once; close another page of it");
     json(StatusCode::CONFLICT, &error)
 }
 

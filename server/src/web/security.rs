@@ -105,7 +105,8 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
 /// The self-made certificate of a folder, with its key. It is made where there is none.
 fn kept(options: &Options, folder: &Path) -> Result<(String, String), String> {
     let (certificate, key): (PathBuf, PathBuf) = (folder.join(CERTIFICATE_NAME), folder.join(KEY_NAME));
-    if let (Ok(certificate), Ok(key)) = (std::fs::read_to_string(&certificate), std::fs::read_to_string(&key)) {
+    if let (Ok(certificate), Ok(key)) = (std::fs::read_to_string(&certificate), std::fs::read_to_string(&key))
+    {
         return Ok((certificate, key));
     }
     let made = make(options)?;
@@ -160,7 +161,8 @@ mod tests {
         assert_eq!(key.permissions().mode() & 0o777, 0o600);
         let insecure = Options { is_insecure: true, ..of("0.0.0.0:0") };
         assert!(!Security::load(&insecure).unwrap().has_tls());
-        let missing = Options { certificate: Some(("/no/such".into(), "/no/such".into())), ..of("127.0.0.1:0") };
+        let missing =
+            Options { certificate: Some(("/no/such".into(), "/no/such".into())), ..of("127.0.0.1:0") };
         assert!(Security::load(&missing).unwrap_err().contains("/no/such"));
     }
 }

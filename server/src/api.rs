@@ -13,6 +13,7 @@
 mod activity;
 mod attached;
 mod audit;
+mod browsing;
 mod changes;
 mod counters;
 mod creating;
@@ -58,6 +59,7 @@ mod what_if;
 pub use activity::*;
 pub use attached::*;
 pub use audit::*;
+pub use browsing::*;
 pub use changes::*;
 pub use counters::*;
 pub use creating::*;

@@ -171,7 +171,7 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 101] = [
+pub static ACTIONS: [Known; 103] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),
@@ -247,6 +247,8 @@ pub static ACTIONS: [Known; 101] = [
     later!(ListBlocks: list_blocks),
     later!(ShareBlocks: share_blocks),
     later!(GetActivity: activity),
+    later!(ListFiles: list_files),
+    later!(RestoreFile: restore_file),
     later!(ListHolds: list_holds),
     later!(AllowPermissions: allow),
     later!(UnallowPermissions: unallow),

@@ -292,13 +292,15 @@ async fn asked(request: Request) -> Result<SignIn, Problem> {
 /// The user who signs in, if all is right. It is written down.
 async fn checked(served: &Served, peer: &Peer, asked: SignIn) -> Result<Signed, Problem> {
     let accounts = &served.accounts;
+    // A link cannot be guessed, so that strangers who guess keep its owner out of nothing.
+    if let Some(signed) = asked.link.as_deref().and_then(|link| accounts.links.take(link)) {
+        note(served, peer, &signed, "sign-in", Ok(()));
+        return Ok(signed);
+    }
     let name = asked.user.as_deref().filter(|name| name.len() <= MAX_NAME_BYTES);
     let attempt = accounts.throttle.begin(peer.address, name).map_err(Problem::too_many)?;
     let signed = match (asked.link, asked.password) {
-        (Some(link), None) => accounts
-            .links
-            .take(&link)
-            .ok_or("the link was used already, or is too old; 'cenote dashboard' makes another one"),
+        (Some(_), _) => Err("the link was used already, or is too old; 'cenote dashboard' makes another one"),
         (None, Some(password)) => {
             let user = name.and_then(|name| accounts.user(name));
             let Some(turn) = accounts.passwords.turn().await else {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod answers;
+mod browsing;
 mod harness;
 mod signing_in;
 mod strangers;

@@ -47,8 +47,7 @@ impl Served {
             folder: Some(place.path().to_owned()),
             ..Options::default()
         };
-        let (served, addresses) = Self::start_in(place, options(given));
-        Self { address: addresses[0], ..served }
+        Self::start_in(place, options(given)).0
     }
 
     /// One that listens nowhere yet, or where the options say.

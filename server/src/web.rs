@@ -257,7 +257,7 @@ impl Visit {
         let Ok(local) = stream.local_addr() else { return };
         let address = local.ip().to_canonical();
         if !self.security.has_tls() && !self.is_insecure && !address.is_loopback() {
-            tracing::warn!(peer = %self.peer, "a connection to the dashboard from outside without TLS is closed");
+            tracing::warn!(peer = %self.peer, "the dashboard closes a connection from outside without TLS");
             return;
         }
         // Small answers are not to wait for more.

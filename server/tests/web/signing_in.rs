@@ -143,9 +143,8 @@ fn the_dashboard_begins_when_a_link_is_asked_for() {
     assert!(addresses.is_empty());
     let wrong = served.as_root(&GetDashboardLink { listen: Some("nowhere".into()) }).unwrap_err();
     assert!(wrong.message.contains("ADDRESS:PORT"), "{wrong}");
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = taken.local_addr().unwrap().to_string();
-    let held = std::net::TcpListener::bind(&taken).unwrap();
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = held.local_addr().unwrap().to_string();
     let busy = served.as_root(&GetDashboardLink { listen: Some(taken.clone()) }).unwrap_err();
     assert!(busy.message.contains("does not listen"), "{busy}");
     drop(held);

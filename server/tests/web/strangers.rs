@@ -195,8 +195,8 @@ fn a_slow_client_holds_up_no_other_and_broken_requests_end() {
         "GARBAGE\r\n\r\n",
         "GET / HTTP/9.9\r\n\r\n",
         "POST /v1/hello HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
-        "POST /v1/hello HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n\
-         zz\r\n",
+        "POST /v1/hello HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\
+         Content-Length: 2\r\n\r\nzz\r\n",
         &format!("GET / HTTP/1.1\r\nHost: localhost\r\nx: {}\r\n\r\n", "y".repeat(100_000)),
         &format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "x: y\r\n".repeat(1000)),
     ] {

@@ -1,9 +1,9 @@
 //! How often signing in may be tried: by address and by name.
 //!
 //! The first tries are free. Each further one that fails has to wait twice as long as the one before, up to
-//! a limit, and a try while it has to wait is refused without being looked at. A right one makes the count
-//! begin anew; so does a time without tries. A try counts as wrong from its beginning, so that many at once
-//! are counted too.
+//! a limit, and a try while it has to wait is refused without being looked at. The wait begins at the end of
+//! a try. A right one makes the count begin anew; so does a time without tries. A try counts as wrong from
+//! its beginning, so that many at once are counted too.
 //!
 //! A name waits for less than an address, so that a stranger cannot keep a user out for long. Both tables are
 //! bounded: the entry that was tried the longest time ago makes room.
@@ -22,6 +22,8 @@ const LONGEST_OF_ADDRESS: Duration = Duration::from_secs(300);
 /// The same of a name.
 const FREE_OF_NAME: u32 = 10;
 const LONGEST_OF_NAME: Duration = Duration::from_secs(30);
+/// The first wait; each further one is twice as long.
+const FIRST_WAIT: Duration = Duration::from_secs(5);
 /// After how long without a try the count begins anew.
 const FORGOTTEN: Duration = Duration::from_secs(15 * 60);
 /// The most entries of a table.
@@ -41,6 +43,7 @@ pub struct Try<'a> {
     throttle: &'a Throttle,
     address: IpAddr,
     name: Option<String>,
+    is_right: bool,
 }
 
 impl Throttle {
@@ -56,20 +59,41 @@ impl Throttle {
         if let Some(wait) = of_address.max(of_name) {
             return Err(wait);
         }
-        self.addresses.count(address, now, FREE_OF_ADDRESS, LONGEST_OF_ADDRESS);
+        self.addresses.count(address, now);
         if let Some(name) = name {
-            self.names.count(name.to_owned(), now, FREE_OF_NAME, LONGEST_OF_NAME);
+            self.names.count(name.to_owned(), now);
         }
-        Ok(Try { throttle: self, address, name: name.map(str::to_owned) })
+        let attempt = Try { throttle: self, address, name: name.map(str::to_owned), is_right: false };
+        // Others of the same have to wait from now on, too.
+        attempt.begin_waits(now);
+        Ok(attempt)
     }
 }
 
 impl Try<'_> {
     /// It was right.
-    pub fn was_right(self) {
+    pub fn was_right(mut self) {
+        self.is_right = true;
         self.throttle.addresses.forget(&self.address);
         if let Some(name) = &self.name {
             self.throttle.names.forget(name);
+        }
+    }
+}
+
+impl Try<'_> {
+    fn begin_waits(&self, now: Instant) {
+        self.throttle.addresses.begin_wait(&self.address, now, FREE_OF_ADDRESS, LONGEST_OF_ADDRESS);
+        if let Some(name) = &self.name {
+            self.throttle.names.begin_wait(name, now, FREE_OF_NAME, LONGEST_OF_NAME);
+        }
+    }
+}
+
+impl Drop for Try<'_> {
+    fn drop(&mut self) {
+        if !self.is_right {
+            self.begin_waits(Instant::now());
         }
     }
 }
@@ -112,7 +136,8 @@ impl<K: Hash + Eq + Clone> Table<K> {
         (!wait.is_zero()).then_some(wait)
     }
 
-    fn count(&self, key: K, now: Instant, free: u32, longest: Duration) {
+    /// One more try.
+    fn count(&self, key: K, now: Instant) {
         let mut table = self.0.lock().ignore_poison();
         if !table.contains_key(&key) && table.len() >= MAX_ENTRIES {
             table.retain(|_, entry| now.duration_since(entry.last) < FORGOTTEN);
@@ -127,9 +152,18 @@ impl<K: Hash + Eq + Clone> Table<K> {
         }
         entry.tries = entry.tries.saturating_add(1);
         entry.last = now;
+    }
+
+    /// The next one has to wait, from now on.
+    fn begin_wait<Q: Hash + Eq + ?Sized>(&self, key: &Q, now: Instant, free: u32, longest: Duration)
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        let mut table = self.0.lock().ignore_poison();
+        let Some(entry) = table.get_mut(key) else { return };
         if let Some(more) = entry.tries.checked_sub(free) {
-            let seconds = 1u64.checked_shl(more.min(32)).unwrap_or(u64::MAX);
-            entry.until = now + Duration::from_secs(seconds).min(longest);
+            let factor = 1u32.checked_shl(more).unwrap_or(u32::MAX);
+            entry.until = now + FIRST_WAIT.saturating_mul(factor).min(longest);
         }
     }
 
@@ -152,7 +186,7 @@ mod tests {
         for _ in 0..FREE_OF_ADDRESS {
             let _ = throttle.begin(address, None).unwrap();
         }
-        assert!(throttle.begin(address, None).unwrap_err() <= Duration::from_secs(1));
+        assert!(throttle.begin(address, None).unwrap_err() <= FIRST_WAIT);
         throttle.begin("192.0.2.8".parse().unwrap(), Some("ann")).unwrap().was_right();
         // From many addresses.
         for number in 0..FREE_OF_NAME {

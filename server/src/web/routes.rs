@@ -390,7 +390,7 @@ async fn act(
         return too_many_last();
     }
     let response = http::act_for(Arc::clone(&served.daemon), caller, action, request).await;
-    match lasts {
+    match lasts && response.status().is_success() {
         true => response.map(|body| as_long_as(body, visitor, &served.accounts)),
         false => response,
     }
@@ -413,7 +413,10 @@ async fn follow(
         return too_many_last();
     }
     let response = http::follow_for(Arc::clone(&served.daemon), caller, path, query.0, headers).await;
-    response.map(|body| as_long_as(body, visitor, &served.accounts))
+    match response.status().is_success() {
+        true => response.map(|body| as_long_as(body, visitor, &served.accounts)),
+        false => response,
+    }
 }
 
 fn too_many_last() -> Response {

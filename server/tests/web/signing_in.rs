@@ -94,7 +94,7 @@ fn requests_to_sign_in_that_make_no_sense_are_refused() {
     let served = Served::start();
     let browser = Browser::new(served.address);
     let json = [("Content-Type", "application/json")];
-    for body in ["", "{", "[]", "{\"link\": 7}", "{\"password\": 7}", "{\"link\": \"x\", \"more\": 1}"] {
+    for body in ["", "{", "7", "{\"link\": 7}", "{\"password\": 7}", "{\"link\": \"x\", \"more\": 1}"] {
         let answer = browser.send("POST", "/sign-in", &json, body.as_bytes());
         assert_eq!(answer.status, 400, "{body}: {answer:?}");
     }

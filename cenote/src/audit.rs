@@ -42,7 +42,13 @@ impl Arguments {
 fn line(entry: &AuditEntry) -> String {
     let user = entry.user.clone().unwrap_or_else(|| entry.uid.to_string());
     let role = entry.role.as_deref().unwrap_or("-");
-    let pid = entry.pid.map_or_else(|| "-".into(), |pid| pid.to_string());
+    let by = match (&entry.from, &entry.token) {
+        (Some(from), Some(token)) => format!("dashboard from {from}, token {token}"),
+        (Some(from), None) => format!("dashboard from {from}"),
+        (None, _) => {
+            format!("process {}", entry.pid.map_or_else(|| "-".into(), |pid| pid.to_string()))
+        }
+    };
     let object = entry.object.as_deref().map(|object| format!(" '{object}'")).unwrap_or_default();
     let more = match entry.and_more {
         0 => String::new(),
@@ -50,7 +56,7 @@ fn line(entry: &AuditEntry) -> String {
     };
     let time = output::history_date(entry.time);
     let text = format!(
-        "{}  {user} ({role}, process {pid})  {}{object}{more}: {}",
+        "{}  {user} ({role}, {by})  {}{object}{more}: {}",
         time.trim_end(),
         entry.action,
         entry.result

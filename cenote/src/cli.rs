@@ -14,6 +14,7 @@ use crate::audit;
 use crate::completion;
 use crate::copy::{self, cat::CatArguments, extract::ExtractArguments, ls::LsArguments};
 use crate::counters;
+use crate::dashboard;
 use crate::dedup_files;
 use crate::doctor;
 use crate::hooks::Hooks;
@@ -155,6 +156,8 @@ pub enum Command {
     /// Show and set numbers of the daemon while it runs, under the names of OpenZFS's parameters
     #[command(subcommand, alias = "tunables")]
     Tunable(Tunables),
+    /// Manage this machine in a browser: print a link that signs in once
+    Dashboard(dashboard::Arguments),
     /// Find out by experiments which settings help, and prove it
     #[command(subcommand)]
     Lab(Lab),
@@ -205,6 +208,7 @@ impl Command {
             Self::Share(arguments) => arguments.run(),
             Self::Shares(arguments) => arguments.run(),
             Self::Nfs(arguments) => arguments.run(),
+            Self::Dashboard(arguments) => arguments.run(),
             Self::Lab(command) => command.run(),
             Self::Api(arguments) => arguments.run(),
             Self::Completion(arguments) => output::print(arguments.script()),

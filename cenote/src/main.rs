@@ -15,6 +15,7 @@ mod command_line;
 mod completion;
 mod copy;
 mod counters;
+mod dashboard;
 mod dead_mounts;
 mod dedup_files;
 mod doctor;

@@ -25,6 +25,7 @@ use server::public::{self, PublicSocket};
 use server::runtime::Shards;
 use server::socket::{self, Inherited, SocketFile};
 use server::takeover::{self, Taken};
+use server::web::{self, Dashboard};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -49,6 +50,7 @@ pub struct Sockets {
     others: Endpoints,
     public: Option<PublicSocket>,
     metrics: Option<MetricsSocket>,
+    dashboard: Option<Dashboard>,
     /// For a daemon that takes over.
     hand_over: Option<(UnixListener, SocketFile)>,
 }
@@ -75,6 +77,7 @@ impl Sockets {
             },
             public: None,
             metrics: None,
+            dashboard: None,
             hand_over: None,
         })
     }
@@ -103,6 +106,11 @@ impl Sockets {
     pub async fn and_metrics(self, place: Option<HostPort>, inherited: &mut Inherited) -> Self {
         let Some(place) = place else { return self };
         Self { metrics: Some(MetricsSocket::bind_with(place, inherited).await), ..self }
+    }
+
+    /// Serves the dashboard too, from the start or from when it is asked for.
+    pub async fn and_dashboard(self, options: web::Options, inherited: &mut Inherited) -> Self {
+        Self { dashboard: Some(Dashboard::bind_with(options, inherited).await), ..self }
     }
 
     /// Serves volumes, and answers requests once `ready` completes, until `stop` completes.
@@ -146,7 +154,13 @@ impl Sockets {
                     None => Ok(()),
                 }
             };
-            tokio::try_join!(for_owner, for_anyone, metrics).map(|_| ())
+            let dashboard = async {
+                match self.dashboard {
+                    Some(dashboard) => web::serve(dashboard, Arc::clone(daemon), stop.clone()).await,
+                    None => Ok(()),
+                }
+            };
+            tokio::try_join!(for_owner, for_anyone, metrics, dashboard).map(|_| ())
         };
         let grace = async move {
             // Its other end is dropped, which is what it is for.
@@ -273,6 +287,8 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     let has_groups = roles.are_given();
     let cachefile = cachefile(arguments, &socket)?;
     let audit = audit_log(arguments, cachefile.as_deref())?;
+    let folder = cachefile.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let dashboard = arguments.dashboard.options(folder);
     let mut daemon = daemon.with_roles(roles).auditing(audit).keeping(cachefile);
     // As late as can be: clients wait from here on.
     let mut taken = None;
@@ -297,6 +313,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         let importing = daemon.expect_imports();
         let sockets = Sockets::bind_with(&socket, &arguments.tcp, &mut inherited).await?;
         let sockets = sockets.and_metrics(arguments.metrics.clone(), &mut inherited).await;
+        let sockets = sockets.and_dashboard(dashboard, &mut inherited).await;
         let mut sockets = sockets.and_for_successors(&socket, &mut inherited).await?;
         // Other users' directories are closed to others, unless they were made otherwise.
         if rustix::process::geteuid().is_root() || has_groups {

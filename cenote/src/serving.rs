@@ -9,6 +9,7 @@ use server::iscsi::Secrets;
 use server::listening::{HostPort, Listener};
 use server::nbd::{self, Tls};
 use server::socket::Inherited;
+use server::web;
 
 /// Arguments of `cenote serve`.
 #[derive(Debug, clap::Args)]
@@ -73,6 +74,9 @@ pub struct ServeArguments {
     /// connect; an address such as 127.0.0.1 keeps it to this machine. Nothing can be changed there
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<HostPort>,
+    /// Where and how the dashboard is served.
+    #[command(flatten)]
+    pub dashboard: DashboardArguments,
     /// Slow files in DIR/MODEL down to the speed of such a device (MODEL: hdd-7200, hdd-5400, sata-ssd,
     /// nvme, optane, usb-flash; hdd-7200+10% takes a tenth longer)
     #[arg(long, value_name = "DIR")]
@@ -143,6 +147,42 @@ pub struct TcpArguments {
     /// named like the volume (DIR/POOL/VOLUME.sock), as vhost-user-blk devices
     #[arg(long, value_name = "DIR")]
     pub vhost_user: Option<PathBuf>,
+}
+
+/// Where and how the dashboard is served.
+#[derive(Debug, Default, clap::Args)]
+pub struct DashboardArguments {
+    /// Serve the dashboard, a page for browsers whose users sign in, from the start (default of ADDRESS:PORT:
+    /// 127.0.0.1:7227; may be given several times). Beyond this machine it uses TLS, with a certificate of
+    /// its own unless one is given. Without this option 'cenote dashboard' begins it
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, default_missing_value = web::USUAL_PLACE)]
+    pub dashboard: Vec<HostPort>,
+    /// The certificate of the dashboard (PEM, followed by certificates of its authorities)
+    #[arg(long, value_name = "FILE", requires = "dashboard_key")]
+    pub dashboard_cert: Option<PathBuf>,
+    /// The private key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "dashboard_cert")]
+    pub dashboard_key: Option<PathBuf>,
+    /// A name by which browsers reach the dashboard, besides its addresses and localhost (may be given
+    /// several times); requests for other names are refused
+    #[arg(long, value_name = "NAME")]
+    pub dashboard_host: Vec<String>,
+    /// Serve the dashboard beyond this machine without TLS: passwords and keys can be read on the way
+    #[arg(long, conflicts_with = "dashboard_cert")]
+    pub dashboard_insecure: bool,
+}
+
+impl DashboardArguments {
+    /// The same for the server. `folder` keeps a self-made certificate.
+    pub fn options(&self, folder: Option<PathBuf>) -> web::Options {
+        web::Options {
+            listen: self.dashboard.clone(),
+            certificate: self.dashboard_cert.clone().zip(self.dashboard_key.clone()),
+            hosts: self.dashboard_host.clone(),
+            is_insecure: self.dashboard_insecure,
+            folder,
+        }
+    }
 }
 
 /// What NBD clients may take, for the help.

@@ -256,9 +256,11 @@ impl<'a> Line<'a> {
     pub(crate) fn new(log: Option<&'a AuditLog>, caller: &Caller, action: &str) -> Self {
         let entry = AuditEntry {
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-            uid: caller.uid,
+            uid: caller.uid(),
             user: caller.user().map(|user| bounded(&user)),
-            pid: caller.pid,
+            pid: caller.process().and_then(|process| process.pid),
+            from: caller.person().map(|person| person.address.to_string()),
+            token: caller.person().and_then(|person| person.token.as_deref()).map(bounded),
             role: None,
             action: bounded(action),
             object: None,

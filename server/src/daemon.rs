@@ -21,6 +21,7 @@
 //! |---|---|
 //! | `names`, `host` | the rules for names; this host as pools know it |
 //! | `handing` | gates and sockets, for a daemon that hands over or takes over |
+//! | `dashboard` | links to the dashboard, its users and tokens |
 //! | `refusals` | refusals that many requests have in common |
 //! | `sync_tasks` | calling the engine for changes, and what OpenZFS calls these in the history |
 //! | `mounts` | mounted filesystems: where, in which order, with which options |
@@ -39,6 +40,7 @@
 
 mod actions;
 mod admission;
+mod dashboard;
 mod datasets;
 mod handing;
 mod host;
@@ -65,6 +67,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::sync::watch::Sender;
 
+use crate::accounts::Accounts;
 use crate::api::{self, Action, ApiError, Effects};
 use crate::audit::AuditLog;
 use crate::block::{Announcer, SharedMemory};
@@ -75,6 +78,7 @@ use crate::smb::{Net, Usershares};
 use crate::vhost_user;
 
 pub use actions::{Known, actions, known, openapi};
+pub use dashboard::{Begin, Begun, machine_name};
 pub use handing::HandedSocket;
 use handing::Handing;
 pub use open_pool::OpenPool;
@@ -141,6 +145,10 @@ pub struct Daemon {
     audit: Option<AuditLog>,
     /// The file with the pools that come back after the next start.
     cachefile: Option<PathBuf>,
+    /// Who may come by the dashboard, once that was asked for.
+    accounts: OnceLock<Arc<Accounts>>,
+    /// What has the dashboard begin to listen.
+    dashboard: OnceLock<tokio::sync::mpsc::Sender<Begin>>,
     /// The events of all pools.
     events: RwLock<Arc<Events>>,
     keeping_events: Mutex<()>,
@@ -205,6 +213,8 @@ impl Daemon {
             roles: Roles::default(),
             audit: None,
             cachefile: None,
+            accounts: OnceLock::new(),
+            dashboard: OnceLock::new(),
             device_maker: DeviceMaker::default(),
             usershares: Arc::<Net>::default(),
             before_requests: None,

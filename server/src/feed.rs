@@ -32,7 +32,7 @@ use futures_util::stream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::api::{ApiError, FollowChanges, LAST_EVENT_ID};
+use crate::api::{Action, ApiError, FollowChanges, LAST_EVENT_ID};
 use crate::caller::Caller;
 use crate::daemon::{Daemon, Seen, told};
 
@@ -55,7 +55,22 @@ const STALL: Duration = Duration::from_secs(30);
 /// It cannot be written as JSON.
 pub(crate) fn request(headers: &HeaderMap, asked: FollowChanges) -> Result<Bytes, ApiError> {
     // A browser that comes back says it so, whatever the path says.
-    let last = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let request = FollowChanges { from: last_of(headers).or(asked.from.clone()), ..asked };
+    serde_json::to_vec(&request).map(Bytes::from).map_err(|error| ApiError::failed(error.to_string()))
+}
+
+/// The id of the last message that a client got who comes back.
+pub(crate) fn last_of(headers: &HeaderMap) -> Option<String> {
+    headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()).map(str::to_owned)
+}
+
+/// The request of a `POST` of a client that comes back.
+///
+/// # Errors
+/// It is no such request.
+pub(crate) fn request_from(body: &[u8], last: Option<String>) -> Result<Bytes, ApiError> {
+    let named = |error: serde_json::Error| ApiError::invalid(format!("{}: {error}", FollowChanges::NAME));
+    let asked: FollowChanges = serde_json::from_slice(body).map_err(named)?;
     let request = FollowChanges { from: last.or(asked.from.clone()), ..asked };
     serde_json::to_vec(&request).map(Bytes::from).map_err(|error| ApiError::failed(error.to_string()))
 }

@@ -46,6 +46,7 @@
 //! | vhost-user | the end of the connection; virtual machines connect again, with their requests in flight |
 //! | API, one answer | an answer before the pause, or "ask again", which the commands do |
 //! | API, answers that last (streams, events) | their end |
+//! | dashboard | the end of its session: users sign in again, at the same address |
 //! | mounted filesystems | a pause: their sessions with the kernel go over |
 //! | those whose sessions cannot go over | mounted anew; those that are in use refuse the hand-over |
 //! | block devices of this machine | removed and made anew; those that are in use refuse the hand-over |

@@ -277,6 +277,16 @@ async fn act(
     UrlPath(action): UrlPath<String>,
     request: Request,
 ) -> Response {
+    act_for(daemon, caller, action, request).await
+}
+
+/// Does what this caller asks for.
+pub(crate) async fn act_for(
+    daemon: Arc<Daemon>,
+    caller: Caller,
+    action: String,
+    request: Request,
+) -> Response {
     let form = daemon::known(&action).map(|known| known.declared.form);
     // Nothing was begun, so that it can be asked of the next daemon.
     if daemon.requests_gate().is_closed() {
@@ -285,12 +295,28 @@ async fn act(
     if form.as_ref().is_ok_and(|form| *form == Form::StreamIn) {
         return receive_stream(daemon, caller, request.into_body()).await;
     }
+    let last = feed::last_of(request.headers());
     let mut kept = Kept(Vec::new());
     match kept.read(request).await {
+        // A client that comes back to the feed says where it was as browsers do.
+        Ok(body) if last.is_some() && matches!(form, Ok(Form::ServerSentEvents)) => {
+            match feed::request_from(&body, last) {
+                Ok(body) => answer(daemon, caller, action, body).await,
+                Err(error) => refusal(&error),
+            }
+        }
         // What came goes when the answer is there: the connection has other buffers by then.
         Ok(body) => answer(daemon, caller, action, body).await,
         Err(status) => (status, "the request is too long, or broke off").into_response(),
     }
+}
+
+/// Reads a request whole, and wipes the pieces in which it came.
+///
+/// # Errors
+/// It is too long, or broke off.
+pub(crate) async fn read_whole(request: Request) -> Result<Bytes, StatusCode> {
+    Kept(Vec::new()).read(request).await
 }
 
 /// The pieces in which a request came. There may be a key in it, so that they are wiped when they are not
@@ -337,10 +363,21 @@ async fn follow(
     query: Query<FollowChanges>,
     headers: HeaderMap,
 ) -> Response {
+    follow_for(daemon, caller, path, query.0, headers).await
+}
+
+/// The same for this caller.
+pub(crate) async fn follow_for(
+    daemon: Arc<Daemon>,
+    caller: Caller,
+    path: String,
+    asked: FollowChanges,
+    headers: HeaderMap,
+) -> Response {
     if FollowChanges::DECLARED.got_at != Some(path.as_str()) {
         return refusal(&ApiError::not_found(format!("GET does not answer '{path}': ask by POST")));
     }
-    match feed::request(&headers, query.0) {
+    match feed::request(&headers, asked) {
         Ok(body) => answer(daemon, caller, FollowChanges::NAME.to_owned(), body).await,
         Err(error) => refusal(&error),
     }

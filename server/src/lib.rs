@@ -1,5 +1,6 @@
 //! The daemon: HTTP API, NBD, iSCSI and vhost-user exports, FUSE mounts, NFS shares.
 
+pub mod accounts;
 pub mod api;
 pub mod audit;
 pub mod block;
@@ -32,3 +33,4 @@ pub mod socket;
 pub mod takeover;
 mod users;
 pub mod vhost_user;
+pub mod web;

@@ -46,6 +46,21 @@ pub struct HostPort {
     port: u16,
 }
 
+impl HostPort {
+    /// The address or name.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Whether only this machine itself can reach it.
+    pub fn is_loopback(&self) -> bool {
+        match self.host.parse::<IpAddr>() {
+            Ok(address) => address.to_canonical().is_loopback(),
+            Err(_) => self.host.eq_ignore_ascii_case("localhost"),
+        }
+    }
+}
+
 impl FromStr for HostPort {
     type Err = String;
 

@@ -90,8 +90,8 @@ impl Listener for MetricsSocket {
 }
 
 /// What answers: the daemon, and the turn of the request that makes a text.
-#[derive(Clone)]
-struct Served {
+#[derive(Debug, Clone)]
+pub(crate) struct Texts {
     daemon: Arc<Daemon>,
     turn: Arc<Mutex<()>>,
 }
@@ -107,19 +107,30 @@ pub async fn serve(
 ) -> io::Result<()> {
     socket.gate = daemon.requests_gate().clone();
     daemon.listens(SERVICE, socket.listener.listening());
-    let served = Served { daemon, turn: Arc::default() };
-    let router = axum::Router::new().route("/metrics", get(metrics)).with_state(served);
+    let router = axum::Router::new().route("/metrics", get(metrics)).with_state(Texts::of(daemon));
     axum::serve(socket, router).with_graceful_shutdown(stop).await
 }
 
-async fn metrics(State(served): State<Served>) -> Response {
-    let _turn = served.turn.lock().await;
-    let daemon = Arc::clone(&served.daemon);
-    // Reading properties may wait for devices, through the ring of the thread.
-    let text = tokio::task::spawn_blocking(move || render::text(&daemon, MAX_BYTES)).await;
-    match text {
-        Ok(Ok(text)) => (StatusCode::OK, [(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
-        Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-        Err(panic) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{panic}\n")).into_response(),
+async fn metrics(State(texts): State<Texts>) -> Response {
+    texts.answer().await
+}
+
+impl Texts {
+    /// Those of a daemon.
+    pub(crate) fn of(daemon: Arc<Daemon>) -> Self {
+        Self { daemon, turn: Arc::default() }
+    }
+
+    /// Answers a reader.
+    pub(crate) async fn answer(&self) -> Response {
+        let _turn = self.turn.lock().await;
+        let daemon = Arc::clone(&self.daemon);
+        // Reading properties may wait for devices, through the ring of the thread.
+        let text = tokio::task::spawn_blocking(move || render::text(&daemon, MAX_BYTES)).await;
+        match text {
+            Ok(Ok(text)) => (StatusCode::OK, [(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+            Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+            Err(panic) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{panic}\n")).into_response(),
+        }
     }
 }

@@ -141,14 +141,14 @@ impl Listener for PublicSocket {
             match self.gate.while_open(self.listener.accept()).await {
                 Ok((stream, _)) => {
                     let Ok(caller) = Caller::of(&stream) else { continue };
-                    let error = match self.users.admit(caller.uid) {
+                    let error = match self.users.admit(caller.uid()) {
                         Ok(seat) => {
                             let lasting = caller.connection.clone();
                             return (Bounded::new(stream, DEADLINE, seat).unless(lasting), caller);
                         }
                         Err(error) => error,
                     };
-                    tracing::debug!(user = caller.uid, %error, "a connection of a user is refused");
+                    tracing::debug!(user = caller.uid(), %error, "a connection of a user is refused");
                     // Beyond these it is closed without a word.
                     if let Ok(seat) = Arc::clone(&self.refusals).try_acquire_owned() {
                         tokio::spawn(async move {

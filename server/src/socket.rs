@@ -82,6 +82,15 @@ impl Inherited {
         taken.into_iter().map(|(_, _, socket)| socket).collect()
     }
 
+    /// The places of a service.
+    pub fn places(&self, service: &str) -> Vec<String> {
+        let mut places: Vec<String> =
+            self.0.iter().filter(|(of, ..)| of == service).map(|(_, place, _)| place.clone()).collect();
+        // One with several addresses has a socket for each.
+        places.dedup();
+        places
+    }
+
     /// The one that listens on this path.
     ///
     /// # Errors

@@ -135,6 +135,7 @@ const SERVER: &[&str] = &[
     "bounded",
     "key_server",
     "audit",
+    "accounts",
     "listening",
     "nbd",
     "iscsi",
@@ -149,6 +150,7 @@ const SERVER: &[&str] = &[
     "http",
     "public",
     "metrics",
+    "web",
     "takeover",
 ];
 
@@ -179,6 +181,7 @@ const CENOTE: &[&str] = &[
     "arcsummary",
     "attach",
     "audit",
+    "dashboard",
     "hooks",
     "inject",
     "man",

@@ -8,6 +8,8 @@ use std::thread;
 use anyhow::Result;
 use server::api::ExportPool;
 use server::daemon::Daemon;
+use server::socket::Inherited;
+use server::web;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -37,7 +39,12 @@ impl Host {
     pub fn start(daemon: &Arc<Daemon>, socket: &Path, tcp: &TcpArguments) -> Result<Self> {
         let runtime = server::runtime::for_requests()?;
         let daemon = Arc::clone(daemon);
-        let sockets = runtime.block_on(Sockets::bind(socket, tcp))?;
+        let sockets = runtime.block_on(async {
+            let sockets = Sockets::bind(socket, tcp).await?;
+            // It begins when it is asked for.
+            let options = web::Options::default();
+            anyhow::Ok(sockets.and_dashboard(options, &mut Inherited::default()).await)
+        })?;
         let (sender, ends) = mpsc::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let (ready_sender, ready) = mpsc::channel();

@@ -84,6 +84,7 @@ pub fn print_text(up: &Up) -> std::io::Result<()> {
     writeln!(out, "\nTo ask about it:   export CENOTE_SOCKET='{}'", up.socket.display())?;
     let program = std::env::args_os().next().unwrap_or_else(|| "cenote".into());
     writeln!(out, "                   {} zpool status", program.display())?;
+    writeln!(out, "In a browser:      {} dashboard --open", program.display())?;
     writeln!(out, "Ctrl-C takes everything down.")?;
     out.flush()
 }

@@ -7,6 +7,7 @@ mod cachefile;
 mod completion;
 mod counters;
 mod created;
+mod dashboard;
 mod dedup_files;
 mod dedup_seen;
 mod dedup_tables;

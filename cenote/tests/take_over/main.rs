@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod daemons;
+mod dashboard;
 mod mounted;
 mod refusals;
 mod service;

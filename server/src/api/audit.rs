@@ -19,10 +19,17 @@ pub struct GetAudit {
 pub struct AuditEntry {
     /// When the request came, in seconds since 1970.
     pub time: u64,
-    /// The user of the process that asked.
+    /// The user of the process that asked. A person of the dashboard of whom no user of the system is known
+    /// has 4294967295.
     pub uid: u32,
-    /// The name of that user, if it has one.
+    /// The name of that user, if it has one, or of the person.
     pub user: Option<String>,
+    /// Where a person came from who asked by the dashboard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The token by which it came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
     /// The process, for people: another one may have its number now.
     pub pid: Option<i32>,
     /// The role of the user, if it has one. Someone may have been allowed more by `zfs allow`.

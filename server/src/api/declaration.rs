@@ -7,6 +7,7 @@
 //! | effects | the daemon, which brings in line what depends on them after the action |
 //! | words | refusals; the audit log, for what a request is about |
 //! | secrets | the audit log, which leaves out the texts of errors |
+//! | whether it is for this machine only | the dashboard, by which it is refused |
 //! | part, summary | the table of actions in the book |
 
 /// Who may ask for an action. Each role may do what those before it may.
@@ -171,6 +172,8 @@ pub struct Declaration {
     pub words: Option<Words>,
     /// Whether its errors may repeat something that must not be written down, such as a key.
     pub has_secrets: bool,
+    /// Whether only processes of this machine may ask for it, by its sockets.
+    pub is_local: bool,
 }
 
 /// An operation, as OpenZFS's refusals name it: "cannot WHAT 'OBJECT': permission denied".
@@ -195,6 +198,7 @@ impl Declaration {
             summary,
             words: None,
             has_secrets: false,
+            is_local: false,
         }
     }
 
@@ -217,6 +221,11 @@ impl Declaration {
     /// The same, with something in its requests that must not be written down.
     pub const fn with_secrets(self) -> Self {
         Self { has_secrets: true, ..self }
+    }
+
+    /// The same, which only processes of this machine may ask for.
+    pub const fn on_this_machine(self) -> Self {
+        Self { is_local: true, ..self }
     }
 
     /// The same, which can be asked for by `GET /v1/PATH` too.

@@ -24,7 +24,8 @@ impl Action for RunLoad {
         Effects::VOLUMES,
         "For the lab: load on a volume, by the process that has its pool open",
     )
-    .answered(Form::OnceByServer);
+    .answered(Form::OnceByServer)
+    .on_this_machine();
     const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = Loaded;
 }

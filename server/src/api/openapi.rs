@@ -3,7 +3,8 @@
 //!
 //! The schemas are JSON Schema 2020-12, as OpenAPI 3.1 has them; descriptions are the documentation of the
 //! types. What OpenAPI has no word for stands beside it: `x-cenote-role` says who may ask, `x-cenote-effects`
-//! what may be different afterwards, and `x-cenote-form` how the answer comes. A request of another form than
+//! what may be different afterwards, `x-cenote-form` how the answer comes, and `x-cenote-local` whether only
+//! processes of the machine may ask, and not by the dashboard. A request of another form than
 //! `once` is answered by lines of JSON or by frames: its schema is that of one line. An action that is got by
 //! `GET` too has its operation there as well, with the fields of its request as parameters.
 
@@ -147,6 +148,7 @@ fn operation(
         "x-cenote-role": declared.role.name(),
         "x-cenote-effects": declared.effects.names(),
         "x-cenote-form": declared.form.name(),
+        "x-cenote-local": declared.is_local,
         (asked_by): asked,
         "responses": responses,
     })

@@ -142,7 +142,8 @@ impl Action for Shutdown {
         Role::Admin,
         Effects::POOLS,
         "Exports every pool and ends the daemon",
-    );
+    )
+    .on_this_machine();
     const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = ();
 }

@@ -42,7 +42,8 @@ impl Action for HoldView {
         "Holds a committed state that a program reads from the devices itself",
     )
     .in_words("open", "pool")
-    .answered(Form::HeldOpen);
+    .answered(Form::HeldOpen)
+    .on_this_machine();
     const DELEGATED: Delegated<Self> = Delegated::Never;
     type Reply = HeldView;
 }

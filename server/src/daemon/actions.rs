@@ -171,10 +171,16 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 94] = [
+pub static ACTIONS: [Known; 103] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),
+    later!(GetDashboardLink: dashboard_link),
+    now!(ListDashboardUsers: dashboard_users),
+    now!(SetDashboardUser: set_dashboard_user),
+    now!(RemoveDashboardUser: remove_dashboard_user),
+    now!(CreateDashboardToken: create_dashboard_token),
+    now!(RemoveDashboardToken: remove_dashboard_token),
     later!(DiscoverPools: discover),
     later!(ImportPool: import),
     later!(ExportPool: export),
@@ -194,6 +200,7 @@ pub static ACTIONS: [Known; 94] = [
     later!(AttachDevice: attach_device),
     later!(DetachDevice: detach_device),
     later!(RemoveDevices: remove_devices),
+    later!(ListDisks: list_disks),
     later!(ScanPool: scan_pool),
     later!(PrunePool: prune_pool),
     later!(PrefetchPool: prefetch_pool),
@@ -240,6 +247,8 @@ pub static ACTIONS: [Known; 94] = [
     later!(ListBlocks: list_blocks),
     later!(ShareBlocks: share_blocks),
     later!(GetActivity: activity),
+    later!(ListFiles: list_files),
+    later!(RestoreFile: restore_file),
     later!(ListHolds: list_holds),
     later!(AllowPermissions: allow),
     later!(UnallowPermissions: unallow),

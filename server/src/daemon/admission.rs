@@ -115,6 +115,16 @@ impl Daemon {
         log.newest(request.count).map_err(|error| ApiError::failed(format!("cannot read {file}: {error}")))
     }
 
+    /// Writes down that a person came by the dashboard, could not come, or went.
+    pub(crate) fn note_visit(&self, caller: &Caller, what: &str, result: &Result<(), ApiError>) {
+        let role = self.roles.of(caller).map(Role::name).filter(|_| result.is_ok());
+        let line = Line::new(self.audit.as_ref(), caller, what).of_role(role);
+        match result {
+            Ok(()) => line.end(result),
+            Err(error) => line.refuse(error),
+        }
+    }
+
     /// Admits a request, or refuses it and writes that down.
     ///
     /// # Errors
@@ -129,7 +139,9 @@ impl Daemon {
             Ok(admitted) => return Ok(admitted),
             Err(refused) => *refused,
         };
-        let Some(known) = refused.known.filter(|_| self.roles.of(caller).is_some()) else {
+        // Permissions are granted to users of the system, not to persons.
+        let may_be_granted = caller.process().is_some() && self.roles.of(caller).is_some();
+        let Some(known) = refused.known.filter(|_| may_be_granted) else {
             return Err(refused.write());
         };
         let delegated = async {
@@ -198,7 +210,7 @@ impl Daemon {
             }
         };
         let line = || line(known.declared.words, known.declared.has_secrets);
-        match permitted(role, known, body) {
+        match permitted(role, known, body).and_then(|body| here(caller, known).map(|()| body)) {
             Ok(body) => {
                 // What any user may ask for takes no long time.
                 if known.declared.role > Role::Viewer {
@@ -208,6 +220,17 @@ impl Daemon {
             }
             Err(error) => Err(Box::new(Refused { error, known: Some(known), line: line() })),
         }
+    }
+}
+
+/// Refuses to a person what is for this machine only.
+fn here(caller: &Caller, known: &Known) -> Result<(), ApiError> {
+    match known.declared.is_local && caller.process().is_none() {
+        true => Err(ApiError::refused(format!(
+            "{}: this is answered to programs of the machine itself, and not by the dashboard",
+            known.declared.name
+        ))),
+        false => Ok(()),
     }
 }
 
@@ -279,6 +302,7 @@ fn denied(what: &str) -> ApiError {
 mod tests {
     use super::*;
     use crate::api::{GetStatus, ListDatasets};
+    use crate::caller::Process;
 
     fn for_role(role: Option<Role>, action: &str, body: &[u8]) -> Result<Vec<u8>, ApiError> {
         permitted(role, known(action).unwrap(), body).map(|body| body.to_vec())
@@ -349,7 +373,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let log = AuditLog::new(place.path().join("audit.log"));
         let daemon = Daemon::with_cache(64 << 20).auditing(Some(log));
-        let viewer = Caller { uid: 70_000, gid: 70_000, pid: Some(7), ..Caller::own() };
+        let process = Process { uid: 70_000, gid: 70_000, groups: Vec::new(), pid: Some(7) };
+        let viewer = Caller::process_of(process);
         let (key, hook) =
             (br#"{"dataset": "tank/x", "key": [104, 117]}"#, br#"{"hook": {"name": "hunter2"}}"#);
         let own = Caller::own();

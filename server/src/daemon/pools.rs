@@ -11,6 +11,7 @@
 //! | `handing_over` | closing all pools for another daemon, and opening pools as another one had them |
 //! | `closing` | export, and the end of all pools, in any state |
 //! | `creating`, `disks`, `replication` | new pools and vdevs: their devices, mismatched replication |
+//! | `machine_disks` | the disks of the machine, with what lies on them |
 //! | `properties`, `compatibility` | properties of pools, and sets of features |
 //! | `attaching` | devices that are attached, replace others, and are detached |
 //! | `devices` | offline, online, clearing errors |
@@ -32,6 +33,7 @@ pub(super) mod handing_over;
 pub(super) mod import;
 pub(super) mod import_cached;
 mod inject;
+mod machine_disks;
 mod nested;
 pub(super) mod properties;
 mod replication;

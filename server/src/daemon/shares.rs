@@ -20,6 +20,7 @@
 //! |---|---|
 //! | here | what is shared, and what is open of it |
 //! | `files` | the files of a share, as protocols ask for them |
+//! | `browsing` | looking into filesystems, shared or not, and bringing back a file |
 //! | `actions` | `zfs share`, `zfs unshare`, the listing |
 //! | `smb` | usershares of Samba, which follow mounts and the property `sharesmb` |
 //!
@@ -29,6 +30,7 @@
 //! | `PoolShares::state` | what is listed, open and closed; for a few lines | taken alone |
 
 mod actions;
+mod browsing;
 mod files;
 mod smb;
 

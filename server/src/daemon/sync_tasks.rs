@@ -49,7 +49,7 @@ where
 /// Writes a command into the pool's history.
 async fn record(s: &Syncing, command: &str) -> engine::Result<()> {
     let user = Caller::current_uid();
-    let record = history::command(command, s.now(), user.into(), &host_name());
+    let record = history::command(command, s.now(), user.into(), &Caller::on_host(&host_name()));
     s.append_history(&record).await
 }
 
@@ -187,7 +187,10 @@ pub(in crate::daemon) async fn release(s: &Syncing, names: &[String], tag: &str)
 
 /// Gives the user who asked for a new dataset what its creator gets.
 pub(in crate::daemon) async fn grant_to_creator(s: &Syncing, name: &str) -> engine::Result<()> {
-    edit::grant_to_creator(s, name, Caller::current_uid()).await
+    match Caller::current_creator() {
+        Some(user) => edit::grant_to_creator(s, name, user).await,
+        None => Ok(()),
+    }
 }
 
 /// Grants permissions.

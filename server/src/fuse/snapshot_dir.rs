@@ -34,13 +34,12 @@ impl Mounted {
         let served = self.freezable.served().ok_or(Errno::ENOTCONN)?;
         let taker = served.snapshot_taker().filter(|_| served.takes_snapshots()).ok_or(Errno::EROFS)?;
         let short = std::str::from_utf8(name).map_err(|_| Errno::EINVAL)?;
-        let caller = caller::Caller {
+        let caller = caller::Caller::process_of(caller::Process {
             uid: by.uid,
             gid: by.gid,
             groups: groups::others(by.pid).collect(),
             pid: i32::try_from(by.pid).ok(),
-            connection: caller::Connection::default(),
-        };
+        });
         taker.take(&caller, served.trees.object(), short)?;
         drop(served);
         let served = self.freezable.enter().ok_or(Errno::ENOTCONN)?;

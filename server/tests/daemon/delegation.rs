@@ -8,11 +8,11 @@ use server::api::{
     Action, AllowPermissions, ApiError, CloneSnapshot, CompareFiles, CreateBookmark, CreateDataset,
     CreatePool, DestroyDataset, ErrorKind, GetAudit, Grantees, HoldSnapshots, InheritProperty, ListDatasets,
     ListPermissions, ListSpace, LoadKey, Mount, NewDevices, NewLayout, NewVdev, PoolHistory, Promote,
-    ReceiveStream, RenameDataset, Rollback, SendSnapshot, SetPoolProperty, SetProperties, TakeSnapshots,
-    UnallowPermissions,
+    ReceiveStream, RenameDataset, Role, Rollback, SendSnapshot, SetPoolProperty, SetProperties,
+    TakeSnapshots, UnallowPermissions,
 };
 use server::audit::AuditLog;
-use server::caller::{Caller, Roles};
+use server::caller::{Caller, Person, Process, Roles};
 use server::daemon::{Daemon, dispatch_comparison, dispatch_for, dispatch_receive, dispatch_send};
 use tempfile::TempDir;
 
@@ -24,7 +24,11 @@ const STAFF: u32 = 71_000;
 const OPERATORS: u32 = 71_001;
 
 fn user(uid: u32, groups: &[u32]) -> Caller {
-    Caller { uid, gid: uid, groups: groups.to_vec(), ..Caller::own() }
+    in_group(uid, uid, groups)
+}
+
+fn in_group(uid: u32, gid: u32, groups: &[u32]) -> Caller {
+    Caller::process_of(Process { uid, gid, groups: groups.to_vec(), pid: None })
 }
 
 fn alice() -> Caller {
@@ -374,13 +378,32 @@ fn permissions_are_handed_on_only_by_who_has_them() {
 }
 
 #[test]
+fn what_is_granted_does_not_count_for_a_person_of_the_dashboard() {
+    let running = start();
+    let everyone = AllowPermissions { to: Grantees::Everyone, ..grant("snapshot", "tank/a") };
+    ask(&running, &Caller::own(), &everyone).unwrap();
+    ask(&running, &alice(), &snapshots(&["tank/a@a"])).unwrap();
+    let person = |role| {
+        let address = "192.0.2.7".parse().unwrap();
+        Caller::person_of(Person { name: "ann".into(), role, token: None, uid: None, address })
+    };
+    is_denied(ask(&running, &person(Role::Viewer), &snapshots(&["tank/a@b"])));
+    let named = TakeSnapshots { command: Some("zfs snapshot tank/a@c".into()), ..snapshots(&["tank/a@c"]) };
+    ask(&running, &person(Role::Operator), &named).unwrap();
+    let history = PoolHistory { pools: vec!["tank".into()], internal: false, long: true };
+    let history = ask(&running, &Caller::own(), &history).unwrap();
+    let text = format!("{history:?}");
+    assert!(text.contains("(dashboard: ann, 192.0.2.7)"), "{text}");
+}
+
+#[test]
 fn groups_and_everyone_have_what_they_are_given_unless_the_pool_has_it_turned_off() {
     let running = start();
     let staff =
         AllowPermissions { to: Grantees::Groups(vec![STAFF.to_string()]), ..grant("snapshot", "tank/a") };
     ask(&running, &Caller::own(), &staff).unwrap();
     ask(&running, &user(ALICE, &[9, STAFF]), &snapshots(&["tank/a@a"])).unwrap();
-    ask(&running, &Caller { gid: STAFF, ..alice() }, &snapshots(&["tank/a@b"])).unwrap();
+    ask(&running, &in_group(ALICE, STAFF, &[]), &snapshots(&["tank/a@b"])).unwrap();
     is_denied(ask(&running, &alice(), &snapshots(&["tank/a@c"])));
     ask(&running, &Caller::own(), &grant("snapshot", "tank/c")).unwrap();
     ask(&running, &alice(), &snapshots(&["tank/c@a"])).unwrap();

@@ -16,6 +16,7 @@ const ROOMS: &[&str] = &[
     "host",
     "refusals",
     "handing",
+    "dashboard",
     "sync_tasks",
     "mounts",
     "volumes",
@@ -40,6 +41,9 @@ const SHOWN: &[(&str, &str)] = &[
     ("Endpoints", "volumes"),
     ("Importing", "pools"),
     ("Known", "actions"),
+    ("Begin", "dashboard"),
+    ("Begun", "dashboard"),
+    ("machine_name", "dashboard"),
 ];
 
 /// What files of rooms import from rooms above: (room, imported) and the files.

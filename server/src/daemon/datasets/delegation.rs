@@ -75,10 +75,11 @@ impl Daemon {
                 Need::Destroy(request) => self.may_destroy(caller, request).await,
                 Need::Later(request) => self.may_destroy_later(caller, request).await,
                 Need::Unmounted(name) => self.is_unmounted(name),
-                Need::Own(who) => Ok(!who.is_empty()
+                Need::Own(who) => Ok(caller.process().is_some()
+                    && !who.is_empty()
                     && who
                         .iter()
-                        .all(|who| users::id(AccountingObject::User, who) == Some(caller.uid.into()))),
+                        .all(|who| users::id(AccountingObject::User, who) == Some(caller.uid().into()))),
                 Need::Any(needs) => {
                     for need in needs {
                         if self.has(caller, need).await? {
@@ -240,7 +241,9 @@ impl DelegationChain {
     }
 
     fn allows(&self, subject: Subject, caller: &Caller, permission: &str) -> bool {
-        let user = User { uid: caller.uid, gid: caller.gid, groups: &caller.groups };
+        // Nothing is granted to a person.
+        let Some(process) = caller.process() else { return false };
+        let user = User { uid: process.uid, gid: process.gid, groups: &process.groups };
         delegation::allows(self.chain.iter().map(|(_, here)| here), subject, &user, permission)
     }
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::signatures::{SIGNATURE_BYTES, signature};
+use device::signatures::{SIGNATURE_BYTES, Signature, signature};
 use device::{Cause, Device, MemoryDevice, OpenOptions, in_words};
 use engine::env::{Env, System};
 use engine::pool::discovery::{Candidate, DEFAULT_DIRECTORIES};
@@ -322,13 +322,18 @@ async fn check_partition(path: &Path, open_pools: &[(Guid, String)], faults: &mu
     }
 }
 
-struct User {
-    how: String,
-    force_helps: bool,
+/// The pool that uses a device.
+pub(super) struct User {
+    /// How, in words.
+    pub how: String,
+    /// Its name.
+    pub pool: Option<String>,
+    /// The device can be had by force.
+    pub force_helps: bool,
 }
 
 /// Which pool uses a device, as its label says.
-async fn user_of(device: Arc<dyn Device>, open_pools: &[(Guid, String)]) -> Option<User> {
+pub(super) async fn user_of(device: Arc<dyn Device>, open_pools: &[(Guid, String)]) -> Option<User> {
     let label = Candidate::examine(device).await?.label;
     // It left its pool, or was to become part of one, and no group of that was committed.
     let is_of_group = label.pool_guid.is_none() || label.txg.is_some_and(|txg| txg != Txg::NONE);
@@ -338,7 +343,8 @@ async fn user_of(device: Arc<dyn Device>, open_pools: &[(Guid, String)]) -> Opti
     let name = label.name.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
     let open = open_pools.iter().find(|(guid, _)| Some(*guid) == label.pool_guid);
     if let Some((_, name)) = open {
-        return Some(User { how: format!("part of active pool '{name}'"), force_helps: false });
+        let how = format!("part of active pool '{name}'");
+        return Some(User { how, pool: Some(name.clone()), force_helps: false });
     }
     let name = name?;
     let how = match label.state {
@@ -347,13 +353,18 @@ async fn user_of(device: Arc<dyn Device>, open_pools: &[(Guid, String)]) -> Opti
         // Destroyed pools, and unused spares and cache devices.
         _ => return None,
     };
-    Some(User { how, force_helps: true })
+    Some(User { how, pool: Some(name), force_helps: true })
 }
 
 /// The kind of file system, or of something else that a person would miss. Tables of partitions are no such
 /// thing: what counts is what is in the partitions.
 async fn contents_of(device: &dyn Device) -> Option<&'static str> {
+    signature_of(device).await.filter(|found| !found.is_table).map(|found| found.kind)
+}
+
+/// The format on a device, by its signature.
+pub(super) async fn signature_of(device: &dyn Device) -> Option<Signature> {
     let length = device.size_bytes().min(SIGNATURE_BYTES as u64);
     let start = device.read(0, usize::try_from(length).ok()?).await.ok()?;
-    signature(&start).filter(|found| !found.is_table).map(|found| found.kind)
+    signature(&start)
 }

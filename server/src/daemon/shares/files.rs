@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use device::block_on;
 use engine::dmu::Reader;
 use engine::dsl::with_room;
-use engine::zpl::live::{NewNode, RenameMode, SetAttributes, WriteOptions};
+use engine::zpl::live::{NewNode, RenameMode, SetAttributes, WriteOptions, XattrSet};
 use engine::zpl::{
     AclType, CaseSensitivity, LONGEST_NAME, LiveZpl, POSIX_ACL_ACCESS, Stat, StatFs, Time, Znode,
 };
@@ -56,6 +56,24 @@ struct Request {
     share: Arc<FileShare>,
 }
 
+impl Request {
+    /// Opens the filesystem.
+    fn open(&self) -> Result<MountedDatasets> {
+        let Self { pool, share } = self;
+        block_on(async {
+            let dsl = pool.dsl().await?;
+            let dataset = dsl.find(&share.name).await?;
+            if dataset.phys.guid.get() != share.id.dataset {
+                return Err(stale());
+            }
+            let writable = share.options.writable && pool.live().is_some();
+            let source = pool.source(&dsl, &dataset, writable).await?;
+            drop(dsl);
+            MountedDatasets::open(source, &share.options).await
+        })
+    }
+}
+
 impl Drop for Request {
     fn drop(&mut self) {
         self.pool.shares.leave(&self.share.name);
@@ -82,21 +100,33 @@ impl OpenedShare {
         if let Some(files) = known {
             return Ok(Self { request, files });
         }
-        let pool = &request.pool;
-        let opened = block_on(async {
-            let dsl = pool.dsl().await?;
-            let dataset = dsl.find(&share.name).await?;
-            if dataset.phys.guid.get() != share.id.dataset {
-                return Err(stale());
-            }
-            let writable = share.options.writable && pool.live().is_some();
-            let source = pool.source(&dsl, &dataset, writable).await?;
-            drop(dsl);
-            MountedDatasets::open(source, &share.options).await
-        });
-        let files = Arc::new(OpenFiles { trees: opened?, readers: Mutex::default() });
-        pool.shares.opened(&share.name, &files);
+        let files = Arc::new(OpenFiles { trees: request.open()?, readers: Mutex::default() });
+        request.pool.shares.opened(&share.name, &files);
         Ok(Self { request, files })
+    }
+
+    /// Opens a filesystem for a request of the daemon's own, which does not stay open behind it.
+    pub(super) fn open_alone(pool: Arc<OpenPool>, share: &Arc<FileShare>) -> Result<Self> {
+        let known = pool.shares.enter(&share.name)?;
+        let request = Request { pool, share: Arc::clone(share) };
+        let files = match known {
+            Some(files) => files,
+            None => Arc::new(OpenFiles { trees: request.open()?, readers: Mutex::default() }),
+        };
+        Ok(Self { request, files })
+    }
+
+    /// Gives a file of the filesystem the extended attributes of another one, ACLs included.
+    pub(super) fn copy_xattrs(&self, from: FileId, to: FileId) -> Result<()> {
+        let Found::File(_, node, _) = self.found(from)? else { return Err(stale()) };
+        let (live, object) = (self.changeable()?, self.own(to)?);
+        for name in block_on(node.list_xattrs())? {
+            let Some(value) = block_on(node.xattr(&name))? else { continue };
+            let (how, place) = (XattrSet::Any, live.xattr_place());
+            self.with_room(|| live.set_xattr(object, &name, &value, how, place))?;
+        }
+        self.tell(&[Outside::Attributes(object)]);
+        Ok(())
     }
 
     fn trees(&self) -> &MountedDatasets {

@@ -82,7 +82,8 @@ impl Ioctl {
     /// Adds it to the history.
     pub(in crate::daemon) async fn note(self, s: &Syncing) -> engine::Result<()> {
         let user = Caller::current_uid();
-        let record = history::ioctl(self.name, self.input, s.now(), user.into(), &host_name());
+        let record =
+            history::ioctl(self.name, self.input, s.now(), user.into(), &Caller::on_host(&host_name()));
         history::append(s.mos(), &s.tx, &record, s.pool.allocator().usable_bytes()).await
     }
 }

@@ -59,6 +59,9 @@ chmod 1777 /run/kstat
 sed -i -E 's#"/proc/spl/kstat/zfs/([^"]*)"#"$(kstats "\1")"#; s#/proc/spl/kstat/zfs/arcstats#"$(kstats arcstats)"#' \
   /usr/share/zfs/zfs-tests/include/kstat.shlib /usr/share/zfs/zfs-tests/tests/perf/perf.shlib
 
+# What is shared is in no file of the kernel's NFS server.
+sed -i 's#< /etc/exports.d/zfs.exports#<<< "$(exportfs -s)"#' /usr/share/zfs/zfs-tests/include/libtest.shlib
+
 # A machine as the suite expects it: a user of its own, sudo, and `mount -t zfs`, which Cenote's helper answers.
 hostname zts-host
 echo zts-host >/etc/hostname

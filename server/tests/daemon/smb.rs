@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use server::api::{
     Action, CreateDataset, CreatePool, DestroyDataset, ExportPool, ImportPool, Mount, NewDevices, NewLayout,
@@ -104,6 +105,16 @@ impl Rig {
         self.asked(&UnshareFilesystems { target: target.map(str::to_owned), protocol: None })
     }
 
+    /// Waits until these are the usershares: an action may be answered while another thread brings them in
+    /// line.
+    fn expect(&self, shares: &[&str]) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.shares() != shares {
+            assert!(Instant::now() < deadline, "{:?} where {shares:?} are expected", self.shares());
+            std::thread::yield_now();
+        }
+    }
+
     /// Names of the usershares, and where they are below the altroot.
     fn shares(&self) -> Vec<String> {
         let altroot = self.running.altroot();
@@ -124,29 +135,29 @@ fn a_filesystem_is_a_usershare_while_it_is_mounted_and_its_property_says_so() {
     }
     let rig = Rig::new(Fake::default());
     assert!(rig.set("tank/fs", "sharesmb", "on").is_empty());
-    assert_eq!(rig.shares(), ["tank_fs=tank/fs"]);
+    rig.expect(&["tank_fs=tank/fs"]);
     // Children inherit it, and are shared when they are made.
     rig.act(&CreateDataset { name: "tank/fs/in-it".into(), ..CreateDataset::default() });
-    assert_eq!(rig.shares(), ["tank_fs=tank/fs", "tank_fs_in_it=tank/fs/in-it"]);
+    rig.expect(&["tank_fs=tank/fs", "tank_fs_in_it=tank/fs/in-it"]);
     rig.set("tank/fs/in-it", "sharesmb", "name=Docs,description=All of them,ro,guestok");
-    assert_eq!(rig.shares(), ["Docs=tank/fs/in-it", "tank_fs=tank/fs"]);
+    rig.expect(&["Docs=tank/fs/in-it", "tank_fs=tank/fs"]);
     {
         let shares = rig.fake.shares.lock().unwrap();
         let docs = shares.iter().find(|share| share.name == "Docs").unwrap();
         assert!(docs.is_read_only && docs.lets_guests_in && docs.comment.starts_with("All of them "));
     }
     rig.act(&Unmount { target: Some("tank/fs/in-it".into()), ..Unmount::default() });
-    assert_eq!(rig.shares(), ["tank_fs=tank/fs"]);
+    rig.expect(&["tank_fs=tank/fs"]);
     rig.act(&Mount { dataset: Some("tank/fs/in-it".into()), ..Mount::default() });
-    assert_eq!(rig.shares(), ["Docs=tank/fs/in-it", "tank_fs=tank/fs"]);
+    rig.expect(&["Docs=tank/fs/in-it", "tank_fs=tank/fs"]);
     let rename = RenameDataset { from: "tank/fs".into(), to: "tank/new".into(), ..RenameDataset::default() };
     rig.act(&rename);
-    assert_eq!(rig.shares(), ["Docs=tank/new/in-it", "tank_new=tank/new"]);
+    rig.expect(&["Docs=tank/new/in-it", "tank_new=tank/new"]);
     rig.set("tank/new", "mountpoint", "/elsewhere");
-    assert_eq!(rig.shares(), ["Docs=elsewhere/in-it", "tank_new=elsewhere"]);
+    rig.expect(&["Docs=elsewhere/in-it", "tank_new=elsewhere"]);
     rig.act(&DestroyDataset { name: "tank/new/in-it".into(), ..DestroyDataset::default() });
     rig.set("tank/new", "sharesmb", "off");
-    assert_eq!(rig.shares(), [] as [&str; 0]);
+    rig.expect(&[]);
 }
 
 #[test]
@@ -156,29 +167,29 @@ fn shares_end_and_begin_by_command_and_with_the_pool() {
     }
     let rig = Rig::new(Fake::default());
     rig.set("tank", "sharesmb", "on");
-    assert_eq!(rig.shares(), ["tank=tank", "tank_fs=tank/fs"]);
+    rig.expect(&["tank=tank", "tank_fs=tank/fs"]);
     assert_eq!(rig.unshare(Some("tank/fs")).unwrap().done, ["tank/fs"]);
-    assert_eq!(rig.shares(), ["tank=tank"]);
+    rig.expect(&["tank=tank"]);
     assert_eq!(rig.unshare(Some("tank/fs")).unwrap_err(), "cannot unshare 'tank/fs': not currently shared");
     rig.set("tank/fs", "atime", "off");
-    assert_eq!(rig.shares(), ["tank=tank"], "until it is said");
+    rig.expect(&["tank=tank"]);
     rig.share(Some("tank/fs")).unwrap();
     assert_eq!(rig.share(Some("tank/fs")).unwrap_err(), "cannot share 'tank/fs': filesystem already shared");
     assert_eq!(rig.unshare(None).unwrap().done, ["tank", "tank/fs"]);
-    assert_eq!(rig.shares(), [] as [&str; 0]);
+    rig.expect(&[]);
     assert!(rig.share(None).unwrap().failed.is_empty());
-    assert_eq!(rig.shares(), ["tank=tank", "tank_fs=tank/fs"]);
+    rig.expect(&["tank=tank", "tank_fs=tank/fs"]);
     // One that another program made stays, and one that a daemon left behind goes.
     let by_hand = Usershare { comment: "by hand".into(), ..left("tank/fs", "mine") };
     rig.act(&ExportPool { all: true, ..ExportPool::default() });
-    assert_eq!(rig.shares(), [] as [&str; 0]);
+    rig.expect(&[]);
     rig.fake.shares.lock().unwrap().extend([by_hand, left("tank/fs", "old"), left("other", "other")]);
     rig.act(&ImportPool {
         search: vec![rig.running.place.path().to_owned()],
         altroot: Some(rig.running.altroot()),
         ..ImportPool::default()
     });
-    assert_eq!(rig.shares(), ["mine=/srv", "other=/srv", "tank=tank", "tank_fs=tank/fs"]);
+    rig.expect(&["mine=/srv", "other=/srv", "tank=tank", "tank_fs=tank/fs"]);
 }
 
 /// A usershare for a dataset.
@@ -207,7 +218,7 @@ fn what_cannot_be_shared_is_said_and_tried_again() {
     assert!(refused.contains("there is another share 'tank_fs'"), "{refused}");
     rig.fake.shares.lock().unwrap().clear();
     rig.share(Some("tank/fs")).unwrap();
-    assert_eq!(rig.shares(), ["tank_fs=tank/fs"]);
+    rig.expect(&["tank_fs=tank/fs"]);
     rig.set("tank", "sharesmb", "name=tank_fs");
-    assert_eq!(rig.shares(), ["tank_fs=tank/fs"]);
+    rig.expect(&["tank_fs=tank/fs"]);
 }

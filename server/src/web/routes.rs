@@ -275,7 +275,7 @@ async fn sign_in(
 async fn asked(request: Request) -> Result<SignIn, Problem> {
     let media = request.headers().get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
     // A form of another page cannot say so.
-    if !media.is_some_and(|media| media.split(';').next().unwrap_or_default().trim() == "application/json") {
+    if media.is_none_or(|media| media.split(';').next().unwrap_or_default().trim() != "application/json") {
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a request to sign in is JSON"));
     }
     let invalid = || Problem {

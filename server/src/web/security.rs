@@ -122,7 +122,8 @@ fn make(options: &Options) -> Result<(String, String), String> {
     let places = options.listen.iter().map(|place| place.host().to_owned());
     let usual = ["localhost", "127.0.0.1", "::1", host.trim()].map(str::to_owned);
     let mut names: Vec<String> = usual.into_iter().chain(places).chain(options.hosts.clone()).collect();
-    names.retain(|name| !name.is_empty() && !["0.0.0.0", "::"].contains(&name.as_str()));
+    let is_name = |name: &String| !name.is_empty() && name.is_ascii() && name != "0.0.0.0" && name != "::";
+    names.retain(is_name);
     names.sort_unstable();
     names.dedup();
     let failed = |error: rcgen::Error| format!("a certificate cannot be made: {error}");

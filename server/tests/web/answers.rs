@@ -53,6 +53,22 @@ fn actions_are_answered_as_on_the_socket() {
     assert_eq!((export.role.as_deref(), export.from.as_deref()), (Some("admin"), Some("127.0.0.1")));
 }
 
+#[test]
+fn the_disks_of_the_machine_are_listed() {
+    let served = Served::start();
+    let operator = served.browser_of("olga", DashboardRole::Operator);
+    let listed = operator.act("disk-list", &json!({ "smart": true }));
+    assert_eq!(listed.status, 200, "{listed:?}");
+    for disk in listed.json().as_array().unwrap() {
+        assert!(
+            disk["size"].as_u64().unwrap() > 0 && disk["path"].as_str().unwrap().starts_with("/dev/"),
+            "{disk}"
+        );
+    }
+    let viewer = served.browser_of("vic", DashboardRole::Viewer);
+    assert_eq!(viewer.act("disk-list", &json!({})).status, 422);
+}
+
 /// A follower of the feed, by a request in full.
 fn follow(browser: &Browser, request: &[u8]) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(browser.address).unwrap();

@@ -1,0 +1,93 @@
+// Asks again when it is worth it: after changes that matter, after a lost connection, or every so often while the
+// page can be seen. What was known stays on the screen meanwhile.
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, ask, type Action, type ReplyOf, type RequestOf } from "./api/client";
+import { connection, listen, may, type News } from "./state";
+
+export interface Answer<T> {
+  data: T | undefined;
+  error: ApiError | undefined;
+  busy: boolean;
+  at: number;
+  reload: () => void;
+}
+export interface When {
+  /** Milliseconds. */
+  every?: number;
+  /** Whether news is a reason to ask again. */
+  on?: (news: News) => boolean;
+  /** Not asked while this is true. */
+  not?: boolean;
+}
+
+export function useQuery<A extends Action>(action: A, request: RequestOf<A>, when: When = {}): Answer<ReplyOf<A>> {
+  const key = `${action} ${JSON.stringify(request)}`;
+  const [state, setState] = useState<{
+    key: string;
+    data?: ReplyOf<A>;
+    error?: ApiError;
+    busy: boolean;
+    at: number;
+  }>({ key, busy: true, at: 0 });
+  const latest = useRef({ request, when });
+  latest.current = { request, when };
+  const running = useRef<AbortController | undefined>(undefined);
+  const allowed = may(action) && !when.not;
+
+  const reload = useCallback(() => {
+    running.current?.abort();
+    const mine = new AbortController();
+    running.current = mine;
+    setState((old) => ({ ...old, busy: true }));
+    ask(action, latest.current.request, mine.signal).then(
+      (data) => {
+        if (running.current === mine) setState({ key, data, busy: false, at: Date.now() });
+      },
+      (error: unknown) => {
+        if (running.current !== mine || mine.signal.aborted) return;
+        const shown = error instanceof ApiError ? error : new ApiError("failed", String(error), 0);
+        setState((old) =>
+          old.key === key && old.data !== undefined && shown.kind === "connection"
+            ? { ...old, busy: false }
+            : { key, error: shown, busy: false, at: Date.now() },
+        );
+      },
+    );
+  }, [key]);
+
+  useEffect(() => {
+    if (!allowed) return undefined;
+    reload();
+    let later: ReturnType<typeof setTimeout> | undefined;
+    const leave = listen((news) => {
+      const matters = news.what === "snapshot" || news.what === "reconnected" || latest.current.when.on?.(news);
+      if (!matters || later) return;
+      later = setTimeout(() => {
+        later = undefined;
+        reload();
+      }, 150);
+    });
+    const every = latest.current.when.every;
+    const ticking = every
+      ? setInterval(() => {
+          if (!document.hidden && connection.value.at === "live") reload();
+        }, every)
+      : undefined;
+    return () => {
+      leave();
+      clearTimeout(later);
+      clearInterval(ticking);
+      running.current?.abort();
+      running.current = undefined;
+    };
+  }, [key, allowed]);
+
+  const mine = state.key === key ? state : { busy: true, at: 0 };
+  return {
+    data: "data" in mine ? mine.data : undefined,
+    error: "error" in mine ? mine.error : undefined,
+    busy: mine.busy,
+    at: mine.at,
+    reload,
+  };
+}

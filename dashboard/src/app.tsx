@@ -3,9 +3,10 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { signOut } from "./api/client";
 import { Dialogs, Modal, Notes } from "./parts/deed";
 import { Badge, Button, Icon } from "./parts/ui";
-import { Overview } from "./pages/overview";
+import { Overview, statusNews } from "./pages/overview";
 import { hasLink, SignIn } from "./pages/sign-in";
 import { PAGES } from "./pages";
+import { useQuery } from "./query";
 import { route, to } from "./route";
 import { begin, connection, expired, pools, session, setSession, whoIsIt } from "./state";
 import { S } from "./strings";
@@ -64,6 +65,11 @@ function Shell() {
       scrollTo(0, 0);
     }
   }, [page, here.name]);
+  const states = useQuery("pool-list", { properties: ["health"] }, { on: statusNews });
+  const dot = (name: string) => {
+    const state = states.data?.entries.find((e) => e.name === name)?.state ?? pools.value.get(name)?.state;
+    return pools.value.get(name)?.suspended ? "bad" : state === "ONLINE" ? "good" : state === "DEGRADED" ? "warn" : "bad";
+  };
   const names = [...pools.value.keys()].sort();
   const mine = (id: string) =>
     page === id || (id === "datasets" && page === "dataset") ? ("page" as const) : undefined;
@@ -107,9 +113,7 @@ function Shell() {
                       <a href={to("pool", name)} aria-current={page === "pool" && here.name === name ? "page" : undefined}>
                         <Icon name="pool" />
                         <span class="ellipsis">{name}</span>
-                        <span
-                          class={`dot ${pools.value.get(name)?.suspended ? "bad" : pools.value.get(name)?.state === "ONLINE" ? "good" : "warn"}`}
-                        />
+                        <span class={`dot ${dot(name)}`} />
                       </a>
                     </li>
                   ))}

@@ -17,7 +17,7 @@ export function size(bytes: number | string | null | undefined): string {
   if (Number.isInteger(value)) return `${value}${UNITS[unit]}`;
   for (const digits of [2, 1, 0]) {
     const text = value.toFixed(digits);
-    if (text.length <= 5) return `${text}${UNITS[unit]}`;
+    if (text.length <= 4) return `${text}${UNITS[unit]}`;
   }
   return `${Math.round(value)}${UNITS[unit]}`;
 }

@@ -1,7 +1,13 @@
 // Which page each route has.
 import type { ComponentType } from "preact";
+import { CreatePool } from "./create-pool";
+import { ImportPool } from "./import-pool";
 import { Overview } from "./overview";
+import { PoolPage } from "./pool";
 
 export const PAGES: Record<string, ComponentType> = {
   overview: Overview,
+  pool: PoolPage,
+  "create-pool": CreatePool,
+  "import-pool": ImportPool,
 };

@@ -431,12 +431,12 @@ export function Tabs({ tabs, now, href }: { tabs: readonly (readonly [string, st
   );
 }
 
-export function Facts({ of }: { of: (readonly [string, ComponentChildren] | undefined | false)[] }) {
+export function Facts({ of }: { of: (readonly [ComponentChildren, ComponentChildren] | undefined | false)[] }) {
   return (
     <dl class="facts">
-      {of.map((fact) =>
+      {of.map((fact, i) =>
         fact ? (
-          <div key={fact[0]}>
+          <div key={i}>
             <dt>{fact[0]}</dt>
             <dd>{fact[1]}</dd>
           </div>

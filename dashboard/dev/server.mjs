@@ -69,12 +69,12 @@ async function bodyOf(req) {
 // Actions that only the daemon's own dashboard has.
 const GIB = 2 ** 30;
 const DISKS = JSON.parse(option("disks", "null")) ?? [
-  { path: "/dev/sda", by_id: "ata-EXAMPLE_SSD_A1", model: "EXAMPLE SSD 480", serial: "A1", size: 480 * GIB,
+  { path: "/dev/sda", by_id: "/dev/disk/by-id/ata-EXAMPLE_SSD_A1", model: "EXAMPLE SSD 480", serial: "A1", size: 480 * GIB,
     rotational: false, sector: 512, in_use: "partitions: /boot, /", removable: false },
-  { path: "/dev/sdb", by_id: "ata-EXAMPLE_HDD_B1", model: "EXAMPLE HDD 4T", serial: "B1", size: 3726 * GIB,
+  { path: "/dev/sdb", by_id: "/dev/disk/by-id/ata-EXAMPLE_HDD_B1", model: "EXAMPLE HDD 4T", serial: "B1", size: 3726 * GIB,
     rotational: true, sector: 4096, removable: false,
     smart: { healthy: true, temperature: 34, hours: 18211 } },
-  { path: "/dev/sdc", by_id: "ata-EXAMPLE_HDD_C1", model: "EXAMPLE HDD 4T", serial: "C1", size: 3726 * GIB,
+  { path: "/dev/sdc", by_id: "/dev/disk/by-id/ata-EXAMPLE_HDD_C1", model: "EXAMPLE HDD 4T", serial: "C1", size: 3726 * GIB,
     rotational: true, sector: 4096, removable: false,
     smart: { healthy: false, temperature: 51, hours: 40120 } },
 ];
@@ -91,7 +91,7 @@ const own = {
   "dashboard-token-create": ["admin", ({ name, role, days }) => {
     const end = days ? Math.floor(Date.now() / 1000) + days * 86400 : null;
     const owner = users.get("admin");
-    owner.tokens.push({ name, role, expires: end });
+    owner.tokens.push({ name, role, ends: end });
     return { token: randomBytes(24).toString("base64url") };
   }],
   "dashboard-token-remove": ["admin", ({ name }) => {

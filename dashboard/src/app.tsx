@@ -4,7 +4,7 @@ import { signOut } from "./api/client";
 import { Dialogs, Modal, Notes } from "./parts/deed";
 import { Badge, Button, Icon } from "./parts/ui";
 import { Overview, statusNews } from "./pages/overview";
-import { hasLink, SignIn } from "./pages/sign-in";
+import { link, SignIn } from "./pages/sign-in";
 import { PAGES } from "./pages";
 import { useQuery } from "./query";
 import { route, to } from "./route";
@@ -157,14 +157,15 @@ function Shell() {
 
 export function App() {
   useEffect(() => {
-    if (!hasLink) void whoIsIt();
+    if (link.value === undefined) void whoIsIt();
+    else session.value = null;
   }, []);
   const who = session.value;
   return (
     <>
       {who ? (
         <Shell />
-      ) : who === null || hasLink ? (
+      ) : who === null ? (
         <main class="alone">
           <SignIn />
         </main>

@@ -1,6 +1,7 @@
 // Everything that the page can have done: the request, and the command line that does the same. One list, so that
 // what is shown is what happens.
 import type { Action, RequestOf, Schemas } from "./api/client";
+import type { DashboardRole } from "./api/coming";
 import type { Role } from "./api/roles";
 import { commandLine } from "./format";
 
@@ -356,14 +357,20 @@ export const removeHook = (name: string) => plain("hook-remove", { name }, ["hoo
 export const testHook = (name: string, dryRun: boolean) =>
   plain("hook-test", { name, dry_run: dryRun }, ["hooks", "test", ...(dryRun ? ["--dry-run"] : []), name]);
 export const clearEvents = () => plain("events-clear", {}, ["zpool", "events", "-c"]);
-function asApi<A extends Action>(action: A, request: RequestOf<A>): Deed {
-  const shown = "password" in (request as object) ? { ...request, password: "…" } : request;
-  const words = ["-d", JSON.stringify(shown), `http://localhost/v1/${action}`];
-  return { action, request, line: `curl --unix-socket "$CENOTE_SOCKET" ${commandLine(words)}` };
-}
+// Passwords are asked for by the command line, and not part of it.
 export const setUser = (name: string, role: Role, password: string) =>
-  asApi("dashboard-user-set", { name, role, ...(password ? { password } : {}) });
-export const removeUser = (name: string) => asApi("dashboard-user-remove", { name });
-export const createToken = (name: string, role: Role, days: number | undefined) =>
-  asApi("dashboard-token-create", { name, role, ...(days ? { days } : {}) });
-export const removeToken = (name: string) => asApi("dashboard-token-remove", { name });
+  plain(
+    "dashboard-user-set",
+    { name, role, ...(password ? { password } : {}) },
+    ["dashboard", "user", "set", name || "NAME", "--role", role],
+  );
+export const removeUser = (name: string) =>
+  plain("dashboard-user-remove", { name }, ["dashboard", "user", "remove", name]);
+export const createToken = (name: string, role: DashboardRole, days: number | undefined) =>
+  plain(
+    "dashboard-token-create",
+    { name, role, ...(days ? { days } : {}) },
+    ["dashboard", "token", "create", name || "NAME", "--role", role, ...(days ? ["--days", String(days)] : [])],
+  );
+export const removeToken = (name: string) =>
+  plain("dashboard-token-remove", { name }, ["dashboard", "token", "remove", name]);

@@ -28,6 +28,8 @@ function decode(text: string): string {
 
 export const route = signal<Route>(read());
 addEventListener("hashchange", () => {
+  // A link to sign in is taken out of the address again, by the page for that.
+  if (location.hash.startsWith("#sign-in=")) return;
   route.value = read();
 });
 

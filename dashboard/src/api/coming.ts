@@ -11,27 +11,43 @@ export interface DiskEntry {
   sector?: number;
   in_use?: string | null;
   removable?: boolean;
-  smart?: { healthy?: boolean | null; temperature?: number | null; hours?: number | null } | null;
+  pool?: string | null;
+  may_be_forced?: boolean;
+  read_only?: boolean;
+  smart?: {
+    healthy?: boolean | null;
+    temperature?: number | null;
+    hours?: number | null;
+    wear_percent?: number | null;
+    fault?: string | null;
+  } | null;
 }
+
+export type DashboardRole = Role | "metrics";
 
 export interface DashboardToken {
   name: string;
-  role: Role;
-  expires?: number | null;
+  role: DashboardRole;
+  created?: number;
+  ends?: number | null;
+  last_used?: number | null;
 }
 
 export interface DashboardUser {
   name: string;
-  role: Role;
+  role: DashboardRole;
+  has_password?: boolean;
+  created?: number;
+  sessions?: number;
   tokens?: DashboardToken[];
 }
 
 export interface Coming {
-  "disk-list": { in: object; out: DiskEntry[] };
+  "disk-list": { in: { smart?: boolean }; out: DiskEntry[] };
   "dashboard-users": { in: object; out: DashboardUser[] };
   "dashboard-user-set": { in: { name: string; role?: Role; password?: string }; out: unknown };
   "dashboard-user-remove": { in: { name: string }; out: unknown };
-  "dashboard-token-create": { in: { name: string; role: Role; days?: number }; out: { token: string } };
+  "dashboard-token-create": { in: { name: string; role: DashboardRole; days?: number }; out: { token: string } };
   "dashboard-token-remove": { in: { name: string }; out: unknown };
 }
 

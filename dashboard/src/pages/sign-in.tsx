@@ -1,25 +1,31 @@
 // Signing in: by the link that `cenote dashboard` prints, or by name and password.
+import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, signIn } from "../api/client";
 import { Button, CommandLine, Fault, TextField } from "../parts/ui";
 import { setSession } from "../state";
 import { S } from "../strings";
 
-/** The token of a one-time link, taken out of the address. */
-function takeLink(): string | undefined {
-  const found = /^#sign-in=(.+)$/.exec(location.hash)?.[1];
-  if (found) history.replaceState(null, "", `${location.pathname}#/overview`);
+const LINK = /^#sign-in=(.+)$/;
+/** The token of a one-time link, taken out of the address; the page stays where it was. */
+function takeLink(back: string): string | undefined {
+  const found = LINK.exec(location.hash)?.[1];
+  if (found) history.replaceState(null, "", `${location.pathname}${back}`);
   return found ? decodeURIComponent(found) : undefined;
 }
-const link = takeLink();
-export const hasLink = link !== undefined;
-let used = false;
+/** A link that waits to be used. */
+export const link = signal(takeLink("#/overview"));
+addEventListener("hashchange", (event) => {
+  const before = new URL(event.oldURL).hash;
+  if (!LINK.test(location.hash)) return;
+  link.value = takeLink(LINK.test(before) ? "#/overview" : before);
+});
 
 export function SignIn({ again }: { again?: boolean }) {
   const [user, setUser] = useState("");
   const [password, setPassword] = useState("");
   const [error, setError] = useState<ApiError | undefined>();
-  const [busy, setBusy] = useState(hasLink && !used);
+  const [busy, setBusy] = useState(link.value !== undefined);
   const enter = async (given: { link: string } | { user: string; password: string }) => {
     setBusy(true);
     setError(undefined);
@@ -32,11 +38,11 @@ export function SignIn({ again }: { again?: boolean }) {
     }
   };
   useEffect(() => {
-    if (link && !used) {
-      used = true;
-      void enter({ link });
-    }
-  }, []);
+    const token = link.value;
+    if (token === undefined) return;
+    link.value = undefined;
+    void enter({ link: token });
+  }, [link.value]);
   return (
     <form
       class="sign-in"

@@ -28,7 +28,7 @@ export function DiskChoice({
   /** Bytes that a disk needs. */
   least?: number;
 }) {
-  const disks = useQuery("disk-list", {}, { every: 60_000 });
+  const disks = useQuery("disk-list", { smart: true });
   const [typed, setTyped] = useState("");
   const toggle = (disk: Picked) => {
     const has = picked.some((p) => p.path === disk.path);

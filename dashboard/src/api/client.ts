@@ -48,8 +48,10 @@ export class ApiError extends Error {
 /** Reads JSON; whole numbers that JavaScript cannot hold (guids) become strings. */
 export function parse(text: string): unknown {
   if (!/\d{16}/.test(text)) return JSON.parse(text);
-  const safe = text.replace(/"(?:[^"\\]|\\.)*"|-?\d{16,}(?![\d.eE])/g, (found) =>
-    found[0] === '"' || Number.isSafeInteger(Number(found)) ? found : `"${found}"`,
+  const safe = text.replace(/"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g, (found) =>
+    found.length < 16 || found[0] === '"' || /[.eE]/.test(found) || Number.isSafeInteger(Number(found))
+      ? found
+      : `"${found}"`,
   );
   return JSON.parse(safe);
 }

@@ -17,6 +17,7 @@ import {
   Failures,
   Fault,
   Icon,
+  Kind,
   Shown,
   Table,
   Tabs,
@@ -94,7 +95,7 @@ function Whole({ entry }: { entry: Entry }) {
     <>
       <div class="page-head">
         <h1>{base(name)}</h1>
-        <Badge tone="plain">{volume ? S.dataset.volume : S.dataset.filesystem}</Badge>
+        <Kind>{volume ? S.dataset.volume : S.dataset.filesystem}</Kind>
         {valueOf(entry, "keystatus") === "unavailable" ? <Badge tone="warn">{S.datasets.locked}</Badge> : null}
         <div class="actions">
           <Button needs="snapshot-create" kind="main" onClick={() => openDialog(<Take name={name} />)}>
@@ -108,7 +109,7 @@ function Whole({ entry }: { entry: Entry }) {
           <Button needs="dataset-rename" off={root ? S.dataset.rootNo : undefined} onClick={() => openDialog(<Rename name={name} />)}>
             {S.dataset.rename}
           </Button>
-          <Button needs="dataset-destroy" kind="danger" off={root ? S.dataset.rootNoDestroy : undefined} onClick={() => openDialog(<DestroyDataset name={name} kind={entry.kind} />)}>
+          <Button needs="dataset-destroy" kind="remove" off={root ? S.dataset.rootNoDestroy : undefined} onClick={() => openDialog(<DestroyDataset name={name} kind={entry.kind} />)}>
             {S.pool.destroy}
           </Button>
         </div>
@@ -606,7 +607,7 @@ function SnapshotPage({ entry }: { entry: Entry }) {
     <>
       <div class="page-head">
         <h1>@{tag}</h1>
-        <Badge tone="plain">{S.dataset.snapshot}</Badge>
+        <Kind>{S.dataset.snapshot}</Kind>
         <div class="actions">
           <Button needs="dataset-clone" onClick={() => openDialog(<Clone name={name} />)}>
             {S.dataset.clone}
@@ -623,7 +624,7 @@ function SnapshotPage({ entry }: { entry: Entry }) {
           <Button needs="dataset-rename" onClick={() => openDialog(<Rename name={name} />)}>
             {S.dataset.rename}
           </Button>
-          <Button needs="dataset-destroy" kind="danger" onClick={() => openDialog(<DestroyDataset name={name} kind="snapshot" />)}>
+          <Button needs="dataset-destroy" kind="remove" onClick={() => openDialog(<DestroyDataset name={name} kind="snapshot" />)}>
             {S.pool.destroy}
           </Button>
         </div>

@@ -17,7 +17,7 @@ const field = (event: PoolEvent, name: string): string => {
   const found = (event.fields as unknown as [string, unknown][]).find((f) => f[0] === name)?.[1];
   return found === undefined ? "" : String(found);
 };
-const shortOf = (kind: string) => kind.replace(/^(sysevent|ereport)\.fs\.zfs\./, "");
+const shortOf = (kind: string) => kind.replace(/^(sysevent|ereport|resource)\.fs\.zfs\./, "");
 
 export function Events() {
   const asked = useQuery("events", { after: 0 });

@@ -195,6 +195,7 @@ function Live({ pool }: { pool: string }) {
               { label: S.perf.read, colour: "--read", fill: true },
               { label: S.perf.written, colour: "--write", fill: true },
             ]}
+            binary
             format={(v) => rate(v)}
             now={[rate(last?.read ?? 0), rate(last?.write ?? 0)]}
           />
@@ -221,6 +222,7 @@ function Live({ pool }: { pool: string }) {
               { label: S.perf.writeP50, colour: "--write" },
               { label: S.perf.writeP99, colour: "--write", dash: [4, 3] },
             ]}
+            points
             format={(v) => latency(v)}
             now={[lat(last?.readP50), lat(last?.readP99), lat(last?.writeP50), lat(last?.writeP99)]}
           />
@@ -246,6 +248,7 @@ function Live({ pool }: { pool: string }) {
               { label: S.perf.arcNow, colour: "--read", fill: true },
               { label: S.perf.arcTarget, colour: "--info", dash: [4, 3] },
             ]}
+            binary
             format={(v) => size(Math.round(v))}
             now={[size(newest?.size), size(newest?.target)]}
           />
@@ -282,7 +285,7 @@ function Groups({ pool }: { pool: string }) {
   const done = (counters.data?.txgs?.find((t) => t.pool === pool)?.txgs ?? []).filter((t) => t.state === "C");
   const last = done[done.length - 1];
   const data = useMemo(
-    () => [done.map((t) => Number(t.birth_ns) / 1e9), done.map((t) => Number(t.stime_ns)), done.map((t) => Number(t.otime_ns))],
+    () => [done.map((t) => Number(t.birth_ns) / 1e9), done.map((t) => Number(t.stime_ns))],
     [last?.txg],
   );
   const dirty = useMemo(() => [done.map((t) => Number(t.birth_ns) / 1e9), done.map((t) => Number(t.ndirty))], [last?.txg]);
@@ -295,10 +298,9 @@ function Groups({ pool }: { pool: string }) {
           points
           lines={[
             { label: S.perf.sync, colour: "--write" },
-            { label: S.perf.open, colour: "--info", dash: [4, 3] },
           ]}
           format={(v) => latency(v)}
-          now={[last ? latency(Number(last.stime_ns)) : "–", last ? latency(Number(last.otime_ns)) : "–"]}
+          now={[last ? latency(Number(last.stime_ns)) : "–"]}
         />
       </Card>
       <Card>
@@ -307,6 +309,7 @@ function Groups({ pool }: { pool: string }) {
           data={dirty}
           points
           lines={[{ label: S.perf.dirtyBytes, colour: "--write", fill: true }]}
+          binary
           format={(v) => size(Math.round(v))}
           now={[last ? size(last.ndirty) : "–"]}
         />

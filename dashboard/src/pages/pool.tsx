@@ -197,7 +197,7 @@ function MoreDeeds({ status }: { status: Status }) {
       <Button needs="pool-export" onClick={() => openDialog(<Export pool={pool} />)}>
         {S.pool.export}
       </Button>
-      <Button needs="pool-destroy" kind="danger" onClick={() => openDialog(<Destroy pool={pool} />)}>
+      <Button needs="pool-destroy" kind="remove" onClick={() => openDialog(<Destroy pool={pool} />)}>
         {S.pool.destroy}
       </Button>
     </>

@@ -205,7 +205,7 @@ export function DeedButton({
   deed: () => Deed;
   danger?: boolean;
   typed?: string;
-  kind?: "" | "main" | "danger" | "quiet";
+  kind?: "" | "main" | "danger" | "quiet" | "remove";
   off?: string | undefined;
   done?: (reply: unknown) => void;
   said?: string;

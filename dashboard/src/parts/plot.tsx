@@ -22,6 +22,8 @@ function resolved(name: string, from: HTMLElement): string {
   return colour;
 }
 
+const POWERS = Array.from({ length: 50 }, (_, i) => 2 ** i);
+
 export function Plot({
   data,
   lines,
@@ -31,6 +33,7 @@ export function Plot({
   height = 170,
   most,
   points,
+  binary,
   xs,
 }: {
   data: (number | null)[][];
@@ -42,6 +45,8 @@ export function Plot({
   height?: number;
   most?: number;
   points?: boolean;
+  /** Marks of the y axis are powers of two. */
+  binary?: boolean;
   /** How values of the x axis are written, where they are no times. */
   xs?: (value: number) => string;
 }) {
@@ -67,7 +72,9 @@ export function Plot({
         legend: { show: false },
         cursor: { drag: { x: false, y: false }, points: { size: 6 } },
         scales: {
-          x: { time: !xs, ...(xs ? { distr: 3 as const } : {}) },
+          x: xs
+            ? { time: false, distr: 3 as const }
+            : { time: true, range: (_u, min, max) => [Math.min(min ?? 0, (max ?? 0) - 60), max ?? 1] },
           y: { range: (_u, _min, max) => [0, most ?? (max > 0 ? max * 1.1 : 1)] },
         },
         axes: [
@@ -77,6 +84,7 @@ export function Plot({
             ticks: grid,
             font,
             space: 70,
+            size: 28,
             ...(xs
               ? { values: (_u: uPlot, v: (number | null)[]) => v.map((n) => (n === null ? "" : xs(n))) }
               : { values: (_u: uPlot, v: number[]) => v.map((n) => new Date(n * 1000).toLocaleTimeString("en-GB")) }),
@@ -87,6 +95,7 @@ export function Plot({
             ticks: grid,
             font,
             size: 66,
+            ...(binary ? { incrs: POWERS } : {}),
             values: (_u: uPlot, v: (number | null)[]) => v.map((n) => (n === null ? "" : format(n))),
           },
         ],

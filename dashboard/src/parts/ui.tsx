@@ -52,6 +52,11 @@ export function Badge({ tone, children, title }: { tone: Tone; children: Compone
   );
 }
 
+/** What kind of thing something is. */
+export function Kind({ children }: { children: ComponentChildren }) {
+  return <span class="badge kind">{children}</span>;
+}
+
 export function toneOf(state: string): Tone {
   if (state === "ONLINE" || state === "AVAIL" || state === "INUSE") return "good";
   if (state === "DEGRADED" || state === "OFFLINE") return "warn";
@@ -79,7 +84,7 @@ export function Button({
 }: {
   onClick?: (event: MouseEvent) => void;
   children?: ComponentChildren;
-  kind?: "" | "main" | "danger" | "quiet";
+  kind?: "" | "main" | "danger" | "quiet" | "remove";
   needs?: string;
   off?: string | undefined;
   type?: "button" | "submit";

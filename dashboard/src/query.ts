@@ -32,18 +32,30 @@ export function useQuery<A extends Action>(action: A, request: RequestOf<A>, whe
   const latest = useRef({ request, when });
   latest.current = { request, when };
   const running = useRef<AbortController | undefined>(undefined);
+  const idle = useRef(true);
+  const asked = useRef(0);
+  const took = useRef(0);
   const allowed = may(action) && !when.not;
 
   const reload = useCallback(() => {
     running.current?.abort();
     const mine = new AbortController();
     running.current = mine;
+    idle.current = false;
+    asked.current = Date.now();
     setState((old) => ({ ...old, busy: true }));
+    const ended = () => {
+      if (running.current !== mine) return;
+      idle.current = true;
+      took.current = Date.now() - asked.current;
+    };
     ask(action, latest.current.request, mine.signal).then(
       (data) => {
+        ended();
         if (running.current === mine) setState({ key, data, busy: false, at: Date.now() });
       },
       (error: unknown) => {
+        ended();
         if (running.current !== mine || mine.signal.aborted) return;
         const shown = error instanceof ApiError ? error : new ApiError("failed", String(error), 0);
         setState((old) =>
@@ -59,18 +71,24 @@ export function useQuery<A extends Action>(action: A, request: RequestOf<A>, whe
     if (!allowed) return undefined;
     reload();
     let later: ReturnType<typeof setTimeout> | undefined;
-    const leave = listen((news) => {
-      const matters = news.what === "snapshot" || news.what === "reconnected" || latest.current.when.on?.(news);
-      if (!matters || later) return;
+    // News in plenty must not keep the daemon busy with answers: what takes long is asked for less often.
+    const soon = (least: number) => {
+      if (later) return;
+      const wait = Math.max(least, took.current * 5 - (Date.now() - asked.current));
       later = setTimeout(() => {
         later = undefined;
-        reload();
-      }, 150);
+        if (running.current && !idle.current) soon(least);
+        else reload();
+      }, wait);
+    };
+    const leave = listen((news) => {
+      if (news.what === "snapshot" || news.what === "reconnected" || latest.current.when.on?.(news)) soon(150);
     });
     const every = latest.current.when.every;
     const ticking = every
       ? setInterval(() => {
-          if (!document.hidden && connection.value.at === "live") reload();
+          if (!document.hidden && connection.value.at === "live" && idle.current && Date.now() - asked.current > took.current * 20)
+            reload();
         }, every)
       : undefined;
     return () => {

@@ -293,7 +293,7 @@ function Preview({ name, recursive, clones }: { name: string; recursive: boolean
           {S.dataset.willGo(names.length)}
           {said.reclaimed_bytes !== null && said.reclaimed_bytes !== undefined ? ` ${S.dataset.willFree(size(said.reclaimed_bytes))}` : ""}
         </p>
-        <ul class="short-list">
+        <ul class="short-list" tabIndex={0} aria-label={S.dataset.willGoLabel}>
           {names.slice(0, 50).map((n) => (
             <li key={n}>
               <code>{n}</code>

@@ -80,7 +80,7 @@ function Row({ hook, reload }: { hook: Hook; reload: () => void }) {
                 <span class="muted">{S.hooks.dryRun}</span>
               )}
             </p>
-            <ul class="short-list small">
+            <ul class="short-list small" tabIndex={0} aria-label={S.hooks.environment}>
               {tested.environment.map(([name, value]) => (
                 <li key={name}>
                   <code>

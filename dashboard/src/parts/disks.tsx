@@ -48,7 +48,7 @@ export function DiskChoice({
   return (
     <div class="stack">
       {listed.length ? (
-        <ul class="disks">
+        <ul class="disks" tabIndex={0} aria-label={S.disks.list}>
           {listed.map((d) => {
             const path = pathOf(d);
             const small = least > 0 && d.size < least;
@@ -85,7 +85,7 @@ export function DiskChoice({
       {missing ? <p class="hint">{S.disks.notListed}</p> : null}
       {disks.error?.kind === "connection" ? <Fault error={disks.error} retry={disks.reload} /> : null}
       {own.length ? (
-        <ul class="disks">
+        <ul class="disks" tabIndex={0} aria-label={S.disks.list}>
           {own.map((p) => (
             <li class="disk-row" key={p.path}>
               <span class="grow mono">{p.path}</span>

@@ -5,7 +5,7 @@
 //
 // Prints a link to sign in. Users for trying: viewer, operator and admin, with their names as passwords.
 import { createServer, request } from "node:http";
-import { readFileSync } from "node:fs";
+import { constants, copyFileSync, lstatSync, readdirSync, readFileSync } from "node:fs";
 import { randomBytes } from "node:crypto";
 import { gzipSync } from "node:zlib";
 import { hostname } from "node:os";
@@ -78,7 +78,37 @@ const DISKS = JSON.parse(option("disks", "null")) ?? [
     rotational: true, sector: 4096, removable: false,
     smart: { healthy: false, temperature: 51, hours: 40120 } },
 ];
+const ask = (action, body) =>
+  new Promise((done, fail) => {
+    const asked = request({ socketPath: socket, path: `/v1/${action}`, method: "POST", headers: { host: "localhost" } }, (r) => {
+      let text = "";
+      r.on("data", (d) => (text += d));
+      r.on("end", () => done(JSON.parse(text)));
+    });
+    asked.on("error", fail);
+    asked.end(JSON.stringify(body));
+  });
+async function mountOf(name) {
+  const [dataset, tag] = name.split("@");
+  const at = (await ask("mount-list", {})).find((m) => m.dataset === dataset)?.mountpoint;
+  if (!at) throw new Error(`'${dataset}' is not mounted`);
+  return { live: at, at: tag ? `${at}/.zfs/snapshot/${tag}` : at };
+}
 const own = {
+  "file-list": ["admin", async ({ dataset, path }) => {
+    const { at } = await mountOf(dataset);
+    const kind = (s) => (s.isDirectory() ? "directory" : s.isFile() ? "file" : s.isSymbolicLink() ? "symlink" : "other");
+    const entries = readdirSync(at + path).map((name) => {
+      const s = lstatSync(`${at}${path}/${name}`);
+      return { name, is_exact: true, kind: kind(s), size: s.size, modified: Math.floor(s.mtimeMs / 1000), mode: s.mode & 0o7777 };
+    });
+    return { entries, next: null };
+  }],
+  "file-restore": ["admin", async ({ snapshot, path, to, overwrite }) => {
+    const { at, live } = await mountOf(snapshot);
+    copyFileSync(at + path, live + (to ?? path), overwrite ? 0 : constants.COPYFILE_EXCL);
+    return { path: to ?? path, size: lstatSync(at + path).size };
+  }],
   "disk-list": ["operator", () => DISKS],
   "dashboard-users": ["admin", () =>
     [...users].map(([name, u]) => ({ name, role: u.role, tokens: u.tokens }))],
@@ -161,7 +191,7 @@ async function handle(req, res) {
     return refuse(res, 422, "refused", `'${action}' is for ${role}s; '${session.user}' is a ${session.role}`);
   const body = await bodyOf(req);
   if (slow) await new Promise((go) => setTimeout(go, slow));
-  if (own[action] && !declared) return answer(res, 200, own[action][1](JSON.parse(body.toString() || "{}")));
+  if (own[action] && !declared) return answer(res, 200, await own[action][1](JSON.parse(body.toString() || "{}")));
   const headers = { "content-type": "application/json", "content-length": body.length, host: "localhost" };
   if (req.headers["last-event-id"]) headers["last-event-id"] = req.headers["last-event-id"];
   const up = request({ socketPath: socket, path, method: "POST", headers }, (down) => {

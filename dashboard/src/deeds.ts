@@ -336,6 +336,18 @@ export const reshape = (volume: string, action: "start" | "pause" | "resume" | "
   return kept("volume-reshape", { volume, action, ...(bytes ? { volblocksize: bytes } : {}) }, words);
 };
 
+/** `at` is where the filesystem is mounted: the command line copies out of its hidden folder. */
+export function restoreFile(name: string, path: string, target: string, overwrite: boolean, at: string): Deed {
+  const tag = name.slice(name.indexOf("@") + 1);
+  const clean = (p: string) => p.replace(/^\/+/, "");
+  const words = ["cp", "-a", ...(overwrite ? [] : ["-n"]), `${at}/.zfs/snapshot/${tag}/${clean(path)}`, `${at}/${clean(target || path)}`];
+  return {
+    action: "file-restore",
+    request: { snapshot: name, path, ...(target && target !== path ? { to: target } : {}), overwrite },
+    line: commandLine(words),
+  };
+}
+
 // The daemon
 
 export const setTunable = (name: string, value: string | null, save: boolean) =>

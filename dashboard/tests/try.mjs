@@ -397,6 +397,16 @@ try {
     await confirm("Destroy");
     await page.getByRole("link", { name: "@second" }).waitFor({ state: "detached" });
   });
+  await step("files: a deleted one is brought back from a snapshot", async () => {
+    rmSync(join(folder, "mnt/tank/home/one"));
+    await go("/dataset/tank/home@first");
+    await button("Bring back one").click();
+    await audited("files");
+    await confirm("Bring back");
+    if (readFileSync(join(folder, "mnt/tank/home/one"), "utf8") !== "one") throw new Error("it is another file");
+    await go("/dataset/tank/home?tab=files");
+    await page.getByText("one", { exact: true }).waitFor();
+  });
   await step("volumes: created, resized, lines for clients", async () => {
     await go("/datasets");
     await button("Create …").click();

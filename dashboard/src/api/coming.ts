@@ -42,7 +42,24 @@ export interface DashboardUser {
   tokens?: DashboardToken[];
 }
 
+export interface FileEntry {
+  name: string;
+  is_exact?: boolean;
+  kind: "directory" | "file" | "symlink" | "other" | "unknown";
+  size: number;
+  modified: number;
+  mode: number;
+}
+
 export interface Coming {
+  "file-list": {
+    in: { dataset: string; path: string; after?: string | null; limit?: number };
+    out: { entries: FileEntry[]; next?: string | null };
+  };
+  "file-restore": {
+    in: { snapshot: string; path: string; to?: string; overwrite?: boolean };
+    out: { path: string; size: number };
+  };
   "disk-list": { in: { smart?: boolean }; out: DiskEntry[] };
   "dashboard-users": { in: object; out: DashboardUser[] };
   "dashboard-user-set": { in: { name: string; role?: Role; password?: string }; out: unknown };
@@ -52,6 +69,8 @@ export interface Coming {
 }
 
 export const COMING_ROLES: Record<string, Role> = {
+  "file-list": "admin",
+  "file-restore": "admin",
   "disk-list": "operator",
   "dashboard-users": "admin",
   "dashboard-user-set": "admin",

@@ -28,6 +28,7 @@ import { useQuery } from "../query";
 import { go, route, to } from "../route";
 import { S } from "../strings";
 import { Create, datasetNews, numberOf, valueOf } from "./datasets";
+import { Files } from "./files";
 import { MendShares } from "./shares";
 
 type Entry = Schemas["DatasetEntry"];
@@ -88,6 +89,7 @@ function Whole({ entry }: { entry: Entry }) {
     ["properties", S.dataset.tabs.properties],
     ["schedule", S.dataset.tabs.schedule],
     ["share", S.dataset.tabs.share],
+    ...(volume ? [] : [["files", S.dataset.tabs.files] as const]),
     ...(encrypted ? [["encryption", S.dataset.tabs.encryption] as const] : []),
   ];
   const tab = route.value.query.get("tab") ?? "space";
@@ -119,6 +121,8 @@ function Whole({ entry }: { entry: Entry }) {
         <Properties entry={entry} />
       ) : tab === "snapshots" ? (
         <Snapshots name={name} />
+      ) : tab === "files" && !volume ? (
+        <Files dataset={name} mountpoint={valueOf(entry, "mountpoint")} />
       ) : tab === "schedule" ? (
         <Schedule name={name} />
       ) : tab === "encryption" ? (
@@ -601,6 +605,7 @@ function SnapshotPage({ entry }: { entry: Entry }) {
   const name = entry.name;
   const [dataset = "", tag = ""] = name.split("@");
   const holds = useQuery("hold-list", { snapshots: [name] }, { every: 10_000 });
+  const above = useQuery("dataset-list", { names: [dataset], depth: 0, properties: ["mountpoint"] });
   const clones = valueOf(entry, "clones");
   const volume = valueOf(entry, "volsize") !== "–";
   return (
@@ -659,7 +664,12 @@ function SnapshotPage({ entry }: { entry: Entry }) {
           </ul>
         ) : null}
       </Card>
-      {volume ? null : <Diff name={name} />}
+      {volume ? null : (
+        <>
+          <Files dataset={name} mountpoint={valueOf(above.data?.entries[0], "mountpoint")} />
+          <Diff name={name} />
+        </>
+      )}
     </>
   );
 }

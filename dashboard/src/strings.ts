@@ -349,6 +349,7 @@ export const S = {
     layoutText: (n: number) => (n ? `With ${plural(n, "disk", "disks")}:` : "Choose disks to see what each layout gives."),
     usable: "Usable",
     mayFail: "May fail",
+    mayFailOf: (what: string) => `May fail: ${what}`,
     reads: "Reads",
     writes: "Writes",
     layouts: {

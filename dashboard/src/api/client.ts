@@ -47,7 +47,7 @@ export class ApiError extends Error {
 
 /** Reads JSON; whole numbers that JavaScript cannot hold (guids) become strings. */
 export function parse(text: string): unknown {
-  if (!/\d{16}/.test(text)) return JSON.parse(text);
+  if (!/[:[,]\s*-?\d{16}/.test(text)) return JSON.parse(text);
   const safe = text.replace(/"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g, (found) =>
     found.length < 16 || found[0] === '"' || /[.eE]/.test(found) || Number.isSafeInteger(Number(found))
       ? found

@@ -177,7 +177,7 @@ export function CreatePool() {
             <span>
               {S.create.summary(S.create.layouts[layout].name, picked.length, now?.fits && least ? size(now.usable) : "")}
             </span>
-            {now?.fits ? <Badge tone={layout === "stripe" ? "bad" : "good"}>{now.survives}</Badge> : null}
+            {now?.fits ? <Badge tone={layout === "stripe" ? "bad" : "good"}>{S.create.mayFailOf(now.survives)}</Badge> : null}
           </p>
         ) : null}
         <div class="warning">

@@ -218,9 +218,9 @@ export function DeedButton({
       onClick={() =>
         openDialog(
           <DeedDialog
-            title={title ?? label}
+            title={title ?? label.replace(/ …$/, "")}
             deed={deed()}
-            verb={label}
+            verb={label.replace(/ …$/, "")}
             {...(danger ? { danger } : {})}
             {...(typed !== undefined ? { typed } : {})}
             {...(done ? { done } : {})}

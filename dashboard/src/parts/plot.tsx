@@ -24,6 +24,12 @@ function resolved(name: string, from: HTMLElement): string {
 
 const POWERS = Array.from({ length: 50 }, (_, i) => 2 ** i);
 
+/** A minute or more, until the newest value. */
+function timeRange(least: number | null, most: number | null): [number, number] {
+  const end = most || Date.now() / 1000;
+  return [Math.min(least || end, end - 60), end];
+}
+
 export function Plot({
   data,
   lines,
@@ -74,7 +80,7 @@ export function Plot({
         scales: {
           x: xs
             ? { time: false, distr: 3 as const }
-            : { time: true, range: (_u, min, max) => [Math.min(min ?? 0, (max ?? 0) - 60), max ?? 1] },
+            : { time: true, range: (_u, min, max) => timeRange(min, max) },
           y: { range: (_u, _min, max) => [0, most ?? (max > 0 ? max * 1.1 : 1)] },
         },
         axes: [

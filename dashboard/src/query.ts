@@ -4,6 +4,8 @@ import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, ask, type Action, type ReplyOf, type RequestOf } from "./api/client";
 import { connection, listen, may, type News } from "./state";
 
+const ALWAYS = new Set(["snapshot", "reconnected", "deed"]);
+
 export interface Answer<T> {
   data: T | undefined;
   error: ApiError | undefined;
@@ -82,7 +84,7 @@ export function useQuery<A extends Action>(action: A, request: RequestOf<A>, whe
       }, wait);
     };
     const leave = listen((news) => {
-      if (news.what === "snapshot" || news.what === "reconnected" || latest.current.when.on?.(news)) soon(150);
+      if (ALWAYS.has(news.what) || latest.current.when.on?.(news)) soon(150);
     });
     const every = latest.current.when.every;
     const ticking = every

@@ -60,6 +60,10 @@ export function listen(listener: Listener): () => void {
   listeners.add(listener);
   return () => listeners.delete(listener);
 }
+/** Something was done by this page: what it shows may be old. */
+export function done() {
+  tell({ what: "deed" });
+}
 function tell(news: News) {
   for (const listener of listeners) listener(news);
 }

@@ -5,6 +5,7 @@ import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, ask, type Action, type ReplyOf, type RequestOf } from "../api/client";
 import type { Deed } from "../deeds";
+import { done as tellDone } from "../state";
 import { S } from "../strings";
 import { Button, CommandLine, Failures, Fault, Icon, TextField } from "./ui";
 
@@ -134,6 +135,7 @@ export function DeedDialog({
         setRunning(undefined);
         return;
       }
+      tellDone();
       note(said ?? S.done(title));
       closeDialog();
       done?.(reply);

@@ -1,5 +1,6 @@
 // Drives the page in a browser against a real daemon. See scripts/try-dashboard.
 import { spawn, spawnSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
 import { createRequire } from "node:module";
@@ -172,7 +173,7 @@ try {
   run("zpool", "create", ...cached, "-O", `mountpoint=${join(folder, "mnt/tank")}`, "tank", "mirror", a, b);
   const slowDisks = [file("x", 256, slow), file("y", 256, slow)];
   run("zpool", "create", ...cached, "-O", `mountpoint=${join(folder, "mnt2/slow")}`, "slow", "mirror", ...slowDisks);
-  writeFileSync(join(folder, "mnt2/slow/data"), Buffer.alloc(60 * 2 ** 20, "0123456789abcdef\n").map((v, i) => v ^ (i >> 9)));
+  writeFileSync(join(folder, "mnt2/slow/data"), randomBytes(120 * 2 ** 20));
   run("zpool", "sync", "slow");
   run("zpool", "offline", "tank", b);
   run("zfs", "create", "tank/home");
@@ -649,8 +650,9 @@ try {
 
   if (pictures) {
     run("zpool", "offline", "tank", a);
-    run("tunable", "set", "zfs_scan_suspend_progress=1");
     await api("pool-scan", { pool: "slow", action: "scrub" });
+    await until("the scrub has begun", async () => (await api("pool-status", { pools: ["slow"] })).entries[0].scan.issued > 20e6);
+    run("tunable", "set", "zfs_scan_suspend_progress=1");
     const places = {
       overview: "/overview", pool: "/pool/tank", "pool-scrub": "/pool/slow", "pool-properties": "/pool/tank?tab=properties",
       history: "/pool/tank?tab=history", create: "/create-pool", import: "/import-pool", datasets: "/datasets",

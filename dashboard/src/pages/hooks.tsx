@@ -54,7 +54,7 @@ function Row({ hook, reload }: { hook: Hook; reload: () => void }) {
     }
   };
   return (
-    <li class="top">
+    <li class="high">
       <Icon name="bell" />
       <div class="grow stack">
         <p class="actions">

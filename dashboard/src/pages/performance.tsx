@@ -196,6 +196,7 @@ function Live({ pool }: { pool: string }) {
               { label: S.perf.written, colour: "--write", fill: true },
             ]}
             binary
+            idle={2 ** 20}
             format={(v) => rate(v)}
             now={[rate(last?.read ?? 0), rate(last?.write ?? 0)]}
           />
@@ -223,6 +224,7 @@ function Live({ pool }: { pool: string }) {
               { label: S.perf.writeP99, colour: "--write", dash: [4, 3] },
             ]}
             points
+            idle={1e7}
             format={(v) => latency(v)}
             now={[lat(last?.readP50), lat(last?.readP99), lat(last?.writeP50), lat(last?.writeP99)]}
           />
@@ -310,6 +312,7 @@ function Groups({ pool }: { pool: string }) {
           points
           lines={[{ label: S.perf.dirtyBytes, colour: "--write", fill: true }]}
           binary
+          idle={2 ** 20}
           format={(v) => size(Math.round(v))}
           now={[last ? size(last.ndirty) : "–"]}
         />

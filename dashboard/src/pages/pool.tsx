@@ -652,7 +652,7 @@ function Properties({ pool }: { pool: string }) {
                     <code>{p.name}</code>
                     {S.poolProperty[p.name] ? <p class="hint">{S.poolProperty[p.name]}</p> : null}
                   </td>
-                  <td class="num-left">{p.value ?? "–"}</td>
+                  <td class="value">{p.value ?? "–"}</td>
                   <td class="wide muted">{S.sourceOf(p.source)}</td>
                   <td class="num">
                     {p.source !== "none" || p.name === "comment" ? (

@@ -191,7 +191,7 @@ function Volumes() {
                   {own.map((v) => {
                     const through = shares.data?.entries.find((s) => s.name === v.name)?.through ?? [];
                     return (
-                      <li key={v.name} class="top">
+                      <li key={v.name} class="high">
                         <Icon name="volume" />
                         <div class="grow stack">
                           <p class="split">
@@ -267,7 +267,7 @@ function Nfs() {
               {list.shares.length ? (
                 <ul class="rows">
                   {list.shares.map((s) => (
-                    <li key={s.dataset} class="top">
+                    <li key={s.dataset} class="high">
                       <Icon name="dataset" />
                       <div class="grow stack">
                         <p class="split">

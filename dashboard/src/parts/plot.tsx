@@ -24,6 +24,16 @@ function resolved(name: string, from: HTMLElement): string {
 
 const POWERS = Array.from({ length: 50 }, (_, i) => 2 ** i);
 
+/** Powers of two between, at most about eight of them. */
+function sizesIn(min: number, max: number): number[] {
+  const low = Math.ceil(Math.log2(Math.max(1, min)));
+  const high = Math.floor(Math.log2(Math.max(1, max)));
+  const step = Math.max(1, Math.ceil((high - low) / 8));
+  const list: number[] = [];
+  for (let p = low; p <= high; p += step) list.push(2 ** p);
+  return list;
+}
+
 /** A minute or more, until the newest value. */
 function timeRange(least: number | null, most: number | null): [number, number] {
   const end = most || Date.now() / 1000;
@@ -40,6 +50,7 @@ export function Plot({
   most,
   points,
   binary,
+  idle = 1,
   xs,
 }: {
   data: (number | null)[][];
@@ -51,6 +62,8 @@ export function Plot({
   height?: number;
   most?: number;
   points?: boolean;
+  /** How far the y axis goes while there is nothing to show. */
+  idle?: number;
   /** Marks of the y axis are powers of two. */
   binary?: boolean;
   /** How values of the x axis are written, where they are no times. */
@@ -79,9 +92,9 @@ export function Plot({
         cursor: { drag: { x: false, y: false }, points: { size: 6 } },
         scales: {
           x: xs
-            ? { time: false, distr: 3 as const }
+            ? { time: false, distr: 3 as const, log: 2 as const }
             : { time: true, range: (_u, min, max) => timeRange(min, max) },
-          y: { range: (_u, _min, max) => [0, most ?? (max > 0 ? max * 1.1 : 1)] },
+          y: { range: (_u, _min, max) => [0, most ?? (max > 0 ? max * 1.1 : idle)] },
         },
         axes: [
           {
@@ -92,7 +105,7 @@ export function Plot({
             space: 70,
             size: 28,
             ...(xs
-              ? { values: (_u: uPlot, v: (number | null)[]) => v.map((n) => (n === null ? "" : xs(n))) }
+              ? { splits: (_u: uPlot, _i: number, min: number, max: number) => sizesIn(min, max), filter: (_u: uPlot, v: number[]) => v, values: (_u: uPlot, v: (number | null)[]) => v.map((n) => (n === null ? "" : xs(n))) }
               : { values: (_u: uPlot, v: number[]) => v.map((n) => new Date(n * 1000).toLocaleTimeString("en-GB")) }),
           },
           {

@@ -20,7 +20,7 @@ const ICONS = {
   good: "M3 8.500l3.200 3.200L13 4.800",
   warn: "M8 2.500L14 13H2zM8 6.500v3M8 11.200v.3",
   bad: "M4 4l8 8M12 4l-8 8",
-  info: "M8 7v5M8 4v.3",
+  info: "M8 2a6 6 0 1 0 .01 0M8 7.500v3.500M8 5v.2",
   plain: "M4 8h8",
   copy: "M5.500 5.500h7v8h-7zM3.500 10.500v-8h7",
   open: "M6 4l4 4-4 4",

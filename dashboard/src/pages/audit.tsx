@@ -56,7 +56,7 @@ export function Audit() {
                       {e.and_more ? ` ${S.audit.more(e.and_more)}` : ""}
                     </Cell>
                     <Cell kind="wide" title={e.result ?? ""}>
-                      {e.result === "ok" ? <Badge tone="good">ok</Badge> : <Badge tone="bad">{e.result}</Badge>}
+                      {e.result === "ok" ? <Badge tone="good">ok</Badge> : <span class="bad-text">{e.result}</span>}
                     </Cell>
                   </>
                 )}

@@ -171,7 +171,7 @@ try {
   const [a, b, c, d, e, f, g] = ["a", "b", "c", "d", "e", "f", "g"].map((n) => file(n));
   const cached = ["-o", `cachefile=${join(folder, "zpool.cache")}`];
   run("zpool", "create", ...cached, "-O", `mountpoint=${join(folder, "mnt/tank")}`, "tank", "mirror", a, b);
-  const slowDisks = [file("x", 256, slow), file("y", 256, slow)];
+  const slowDisks = [file("x", 512, slow), file("y", 512, slow)];
   run("zpool", "create", ...cached, "-O", `mountpoint=${join(folder, "mnt2/slow")}`, "slow", "mirror", ...slowDisks);
   writeFileSync(join(folder, "mnt2/slow/data"), randomBytes(120 * 2 ** 20));
   run("zpool", "sync", "slow");

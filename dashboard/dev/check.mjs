@@ -12,9 +12,25 @@ const files = (folder) =>
     return statSync(path).isDirectory() ? files(path) : [path];
   });
 
-const SPOKEN = new Set(["label", "title", "alt", "aria-label", "aria-valuetext", "verb", "text", "hint", "said"]);
+const SPOKEN = new Set([
+  "label",
+  "title",
+  "alt",
+  "aria-label",
+  "aria-valuetext",
+  "verb",
+  "text",
+  "hint",
+  "said",
+]);
 for (const path of files(join(root, "src")).filter((p) => p.endsWith(".tsx"))) {
-  const source = ts.createSourceFile(path, readFileSync(path, "utf8"), ts.ScriptTarget.Latest, true, ts.ScriptKind.TSX);
+  const source = ts.createSourceFile(
+    path,
+    readFileSync(path, "utf8"),
+    ts.ScriptTarget.Latest,
+    true,
+    ts.ScriptKind.TSX,
+  );
   const say = (node, what) => {
     const { line } = source.getLineAndCharacterOfPosition(node.getStart());
     problems.push(`${path.slice(root.length)}:${line + 1}: ${what}`);
@@ -25,7 +41,8 @@ for (const path of files(join(root, "src")).filter((p) => p.endsWith(".tsx"))) {
       say(node, `text outside the table of strings: ${node.text.trim()}`);
     if (ts.isJsxAttribute(node) && node.initializer && ts.isStringLiteral(node.initializer)) {
       const name = node.name.getText();
-      if (SPOKEN.has(name) && /[A-Za-z]{2}/.test(node.initializer.text)) say(node, `text outside the table of strings: ${name}`);
+      if (SPOKEN.has(name) && /[A-Za-z]{2}/.test(node.initializer.text))
+        say(node, `text outside the table of strings: ${name}`);
       if (name === "style") say(node, "inline styles are forbidden: give an object");
       if (name === "dangerouslySetInnerHTML") say(node, "markup as text is forbidden");
     }

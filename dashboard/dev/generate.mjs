@@ -36,7 +36,8 @@ if (document.components.schemas.EventValue) document.components.schemas.EventVal
 function withoutProse(node) {
   if (Array.isArray(node)) return node.forEach(withoutProse);
   if (node === null || typeof node !== "object") return;
-  for (const key of ["description", "summary", "examples"]) if (typeof node[key] === "string") delete node[key];
+  for (const key of ["description", "summary", "examples"])
+    if (typeof node[key] === "string") delete node[key];
   Object.values(node).forEach(withoutProse);
 }
 withoutProse(document);

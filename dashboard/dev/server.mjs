@@ -57,7 +57,12 @@ function sessionOf(req) {
   return cookie ? sessions.get(cookie) : undefined;
 }
 const shown = (s) => ({
-  user: s.user, role: s.role, csrf: s.csrf, version: "0.1.0", host: hostname(), expires_in: 43200,
+  user: s.user,
+  role: s.role,
+  csrf: s.csrf,
+  version: "0.1.0",
+  host: hostname(),
+  expires_in: 43200,
 });
 
 async function bodyOf(req) {
@@ -69,22 +74,50 @@ async function bodyOf(req) {
 // Actions that only the daemon's own dashboard has.
 const GIB = 2 ** 30;
 const DISKS = JSON.parse(option("disks", "null")) ?? [
-  { path: "/dev/sda", by_id: "/dev/disk/by-id/ata-EXAMPLE_SSD_A1", model: "EXAMPLE SSD 480", serial: "A1", size: 480 * GIB,
-    rotational: false, sector: 512, in_use: "partitions: /boot, /", removable: false },
-  { path: "/dev/sdb", by_id: "/dev/disk/by-id/ata-EXAMPLE_HDD_B1", model: "EXAMPLE HDD 4T", serial: "B1", size: 3726 * GIB,
-    rotational: true, sector: 4096, removable: false,
-    smart: { healthy: true, temperature: 34, hours: 18211 } },
-  { path: "/dev/sdc", by_id: "/dev/disk/by-id/ata-EXAMPLE_HDD_C1", model: "EXAMPLE HDD 4T", serial: "C1", size: 3726 * GIB,
-    rotational: true, sector: 4096, removable: false,
-    smart: { healthy: false, temperature: 51, hours: 40120 } },
+  {
+    path: "/dev/sda",
+    by_id: "/dev/disk/by-id/ata-EXAMPLE_SSD_A1",
+    model: "EXAMPLE SSD 480",
+    serial: "A1",
+    size: 480 * GIB,
+    rotational: false,
+    sector: 512,
+    in_use: "partitions: /boot, /",
+    removable: false,
+  },
+  {
+    path: "/dev/sdb",
+    by_id: "/dev/disk/by-id/ata-EXAMPLE_HDD_B1",
+    model: "EXAMPLE HDD 4T",
+    serial: "B1",
+    size: 3726 * GIB,
+    rotational: true,
+    sector: 4096,
+    removable: false,
+    smart: { healthy: true, temperature: 34, hours: 18211 },
+  },
+  {
+    path: "/dev/sdc",
+    by_id: "/dev/disk/by-id/ata-EXAMPLE_HDD_C1",
+    model: "EXAMPLE HDD 4T",
+    serial: "C1",
+    size: 3726 * GIB,
+    rotational: true,
+    sector: 4096,
+    removable: false,
+    smart: { healthy: false, temperature: 51, hours: 40120 },
+  },
 ];
 const ask = (action, body) =>
   new Promise((done, fail) => {
-    const asked = request({ socketPath: socket, path: `/v1/${action}`, method: "POST", headers: { host: "localhost" } }, (r) => {
-      let text = "";
-      r.on("data", (d) => (text += d));
-      r.on("end", () => done(JSON.parse(text)));
-    });
+    const asked = request(
+      { socketPath: socket, path: `/v1/${action}`, method: "POST", headers: { host: "localhost" } },
+      (r) => {
+        let text = "";
+        r.on("data", (d) => (text += d));
+        r.on("end", () => done(JSON.parse(text)));
+      },
+    );
     asked.on("error", fail);
     asked.end(JSON.stringify(body));
   });
@@ -95,50 +128,81 @@ async function mountOf(name) {
   return { live: at, at: tag ? `${at}/.zfs/snapshot/${tag}` : at };
 }
 const own = {
-  "file-list": ["admin", async ({ dataset, path }) => {
-    const { at } = await mountOf(dataset);
-    const kind = (s) => (s.isDirectory() ? "directory" : s.isFile() ? "file" : s.isSymbolicLink() ? "symlink" : "other");
-    const entries = readdirSync(at + path).map((name) => {
-      const s = lstatSync(`${at}${path}/${name}`);
-      return { name, is_exact: true, kind: kind(s), size: s.size, modified: Math.floor(s.mtimeMs / 1000), mode: s.mode & 0o7777 };
-    });
-    return { entries, next: null };
-  }],
-  "file-restore": ["admin", async ({ snapshot, path, to, overwrite }) => {
-    const { at, live } = await mountOf(snapshot);
-    copyFileSync(at + path, live + (to ?? path), overwrite ? 0 : constants.COPYFILE_EXCL);
-    return { path: to ?? path, size: lstatSync(at + path).size };
-  }],
+  "file-list": [
+    "admin",
+    async ({ dataset, path }) => {
+      const { at } = await mountOf(dataset);
+      const kind = (s) =>
+        s.isDirectory() ? "directory" : s.isFile() ? "file" : s.isSymbolicLink() ? "symlink" : "other";
+      const entries = readdirSync(at + path).map((name) => {
+        const s = lstatSync(`${at}${path}/${name}`);
+        return {
+          name,
+          is_exact: true,
+          kind: kind(s),
+          size: s.size,
+          modified: Math.floor(s.mtimeMs / 1000),
+          mode: s.mode & 0o7777,
+        };
+      });
+      return { entries, next: null };
+    },
+  ],
+  "file-restore": [
+    "admin",
+    async ({ snapshot, path, to, overwrite }) => {
+      const { at, live } = await mountOf(snapshot);
+      copyFileSync(at + path, live + (to ?? path), overwrite ? 0 : constants.COPYFILE_EXCL);
+      return { path: to ?? path, size: lstatSync(at + path).size };
+    },
+  ],
   "disk-list": ["operator", () => DISKS],
-  "dashboard-users": ["admin", () =>
-    [...users].map(([name, u]) => ({ name, role: u.role, tokens: u.tokens }))],
-  "dashboard-user-set": ["admin", ({ name, role, password }) => {
-    const known = users.get(name) ?? { role: "viewer", tokens: [] };
-    users.set(name, { ...known, role: role ?? known.role, password: password ?? known.password });
-    return null;
-  }],
+  "dashboard-users": [
+    "admin",
+    () => [...users].map(([name, u]) => ({ name, role: u.role, tokens: u.tokens })),
+  ],
+  "dashboard-user-set": [
+    "admin",
+    ({ name, role, password }) => {
+      const known = users.get(name) ?? { role: "viewer", tokens: [] };
+      users.set(name, { ...known, role: role ?? known.role, password: password ?? known.password });
+      return null;
+    },
+  ],
   "dashboard-user-remove": ["admin", ({ name }) => (users.delete(name), null)],
-  "dashboard-token-create": ["admin", ({ name, role, days }) => {
-    const end = days ? Math.floor(Date.now() / 1000) + days * 86400 : null;
-    const owner = users.get("admin");
-    owner.tokens.push({ name, role, ends: end });
-    return { token: randomBytes(24).toString("base64url") };
-  }],
-  "dashboard-token-remove": ["admin", ({ name }) => {
-    for (const u of users.values()) u.tokens = u.tokens.filter((t) => t.name !== name);
-    return null;
-  }],
+  "dashboard-token-create": [
+    "admin",
+    ({ name, role, days }) => {
+      const end = days ? Math.floor(Date.now() / 1000) + days * 86400 : null;
+      const owner = users.get("admin");
+      owner.tokens.push({ name, role, ends: end });
+      return { token: randomBytes(24).toString("base64url") };
+    },
+  ],
+  "dashboard-token-remove": [
+    "admin",
+    ({ name }) => {
+      for (const u of users.values()) u.tokens = u.tokens.filter((t) => t.name !== name);
+      return null;
+    },
+  ],
 };
 
 async function handle(req, res) {
   const path = new URL(req.url, "http://localhost").pathname;
   const host = req.headers.host ?? "";
-  if (!/^(127\.0\.0\.1|localhost)(:\d+)?$/.test(host)) return refuse(res, 403, "refused", `unknown host '${host}'`);
+  if (!/^(127\.0\.0\.1|localhost)(:\d+)?$/.test(host))
+    return refuse(res, 403, "refused", `unknown host '${host}'`);
   if (req.method === "GET" && FILES[path]) {
     const [name, type] = FILES[path];
     let data = readFileSync(new URL(name, dist));
-    const headers = { "content-type": type, "cache-control": "no-cache", "content-security-policy": CSP,
-      "x-content-type-options": "nosniff", "referrer-policy": "no-referrer" };
+    const headers = {
+      "content-type": type,
+      "cache-control": "no-cache",
+      "content-security-policy": CSP,
+      "x-content-type-options": "nosniff",
+      "referrer-policy": "no-referrer",
+    };
     if (/gzip/.test(req.headers["accept-encoding"] ?? "")) {
       data = gzipSync(data);
       headers["content-encoding"] = "gzip";
@@ -149,7 +213,9 @@ async function handle(req, res) {
   if (req.method === "POST" && path === "/sign-in") {
     const given = JSON.parse((await bodyOf(req)).toString() || "{}");
     if (failures >= 5) {
-      setTimeout(() => { failures = 0; }, 3000).unref();
+      setTimeout(() => {
+        failures = 0;
+      }, 3000).unref();
       return refuse(res, 429, "busy", "too many failed attempts: try again later", { "retry-after": "3" });
     }
     let found = given.link && links.get(given.link);
@@ -158,14 +224,19 @@ async function handle(req, res) {
     if (!found && user && user.password === given.password) found = { user: given.user, role: user.role };
     if (!found) {
       failures += 1;
-      return refuse(res, 401, "refused",
-        given.link ? "this link was used already, or is too old" : "wrong user name or password");
+      return refuse(
+        res,
+        401,
+        "refused",
+        given.link ? "this link was used already, or is too old" : "wrong user name or password",
+      );
     }
     const id = randomBytes(24).toString("base64url");
     const session = { ...found, csrf: randomBytes(16).toString("base64url") };
     sessions.set(id, session);
-    return answer(res, 200, shown(session),
-      { "set-cookie": `cenote=${id}; HttpOnly; SameSite=Strict; Path=/` });
+    return answer(res, 200, shown(session), {
+      "set-cookie": `cenote=${id}; HttpOnly; SameSite=Strict; Path=/`,
+    });
   }
   if (req.method === "POST" && path === "/dev/end-sessions") {
     sessions.clear();
@@ -182,7 +253,8 @@ async function handle(req, res) {
   }
   if (!path.startsWith("/v1/")) return refuse(res, 404, "not-found", `there is no '${path}'`);
   if (!session) return refuse(res, 401, "refused", "sign in first");
-  if (req.headers["x-cenote-csrf"] !== session.csrf) return refuse(res, 403, "refused", "the token of the session is missing");
+  if (req.headers["x-cenote-csrf"] !== session.csrf)
+    return refuse(res, 403, "refused", "the token of the session is missing");
   const action = path.slice(4);
   const declared = openapi.paths[path]?.post;
   const role = declared?.["x-cenote-role"] ?? own[action]?.[0];
@@ -191,11 +263,15 @@ async function handle(req, res) {
     return refuse(res, 422, "refused", `'${action}' is for ${role}s; '${session.user}' is a ${session.role}`);
   const body = await bodyOf(req);
   if (slow) await new Promise((go) => setTimeout(go, slow));
-  if (own[action] && !declared) return answer(res, 200, await own[action][1](JSON.parse(body.toString() || "{}")));
+  if (own[action] && !declared)
+    return answer(res, 200, await own[action][1](JSON.parse(body.toString() || "{}")));
   const headers = { "content-type": "application/json", "content-length": body.length, host: "localhost" };
   if (req.headers["last-event-id"]) headers["last-event-id"] = req.headers["last-event-id"];
   const up = request({ socketPath: socket, path, method: "POST", headers }, (down) => {
-    res.writeHead(down.statusCode, { "content-type": down.headers["content-type"] ?? "application/json", "cache-control": "no-store" });
+    res.writeHead(down.statusCode, {
+      "content-type": down.headers["content-type"] ?? "application/json",
+      "cache-control": "no-store",
+    });
     down.pipe(res);
     down.on("error", () => res.destroy());
     down.on("aborted", () => res.destroy());

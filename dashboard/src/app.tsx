@@ -68,7 +68,13 @@ function Shell() {
   const states = useQuery("pool-list", { properties: ["health"] }, { on: statusNews });
   const dot = (name: string) => {
     const state = states.data?.entries.find((e) => e.name === name)?.state ?? pools.value.get(name)?.state;
-    return pools.value.get(name)?.suspended ? "bad" : state === "ONLINE" ? "good" : state === "DEGRADED" ? "warn" : "bad";
+    return pools.value.get(name)?.suspended
+      ? "bad"
+      : state === "ONLINE"
+        ? "good"
+        : state === "DEGRADED"
+          ? "warn"
+          : "bad";
   };
   const names = [...pools.value.keys()].sort();
   const mine = (id: string) =>
@@ -110,7 +116,10 @@ function Shell() {
                 <ul>
                   {names.map((name) => (
                     <li key={name}>
-                      <a href={to("pool", name)} aria-current={page === "pool" && here.name === name ? "page" : undefined}>
+                      <a
+                        href={to("pool", name)}
+                        aria-current={page === "pool" && here.name === name ? "page" : undefined}
+                      >
                         <Icon name="pool" />
                         <span class="ellipsis">{name}</span>
                         <span class={`dot ${dot(name)}`} />

@@ -141,11 +141,17 @@ export const checkpoint = (pool: string, discard: boolean) =>
   kept("pool-checkpoint", { pool, discard }, ["zpool", "checkpoint", ...(discard ? ["-d"] : []), pool]);
 export const upgradePool = (pool: string) =>
   kept("pool-upgrade", { pools: [pool] }, ["zpool", "upgrade", pool]);
-export const reopenPool = (pool: string) => plain("pool-reopen", { pools: [pool] }, ["zpool", "reopen", pool]);
+export const reopenPool = (pool: string) =>
+  plain("pool-reopen", { pools: [pool] }, ["zpool", "reopen", pool]);
 export const syncPool = (pool: string) => plain("pool-sync", { pools: [pool] }, ["zpool", "sync", pool]);
 
 export const clear = (pool: string, device?: string) =>
-  kept("pool-clear", { pool, ...(device ? { device } : {}) }, ["zpool", "clear", pool, ...(device ? [device] : [])]);
+  kept("pool-clear", { pool, ...(device ? { device } : {}) }, [
+    "zpool",
+    "clear",
+    pool,
+    ...(device ? [device] : []),
+  ]);
 export type ScanDeed = "scrub" | "scrub-new" | "scrub-errors" | "pause" | "stop" | "resilver";
 export function scan(pool: string, what: ScanDeed): Deed {
   const words = {
@@ -170,7 +176,12 @@ export function scan(pool: string, what: ScanDeed): Deed {
 }
 export const scrubSchedule = (pool: string, schedule: string) =>
   plain("scrub-schedule-set", { pool, schedule }, ["scrub-schedule", pool, schedule]);
-export function sweep(pool: string, work: "trim" | "initialize", action: "start" | "suspend" | "cancel", devices: string[] = []): Deed {
+export function sweep(
+  pool: string,
+  work: "trim" | "initialize",
+  action: "start" | "suspend" | "cancel",
+  devices: string[] = [],
+): Deed {
   const flags = { start: [], suspend: ["-s"], cancel: ["-c"] }[action];
   return kept("device-sweep", { pool, work, action, devices }, ["zpool", work, ...flags, pool, ...devices]);
 }
@@ -178,24 +189,44 @@ export function sweep(pool: string, work: "trim" | "initialize", action: "start"
 // Devices
 
 export const online = (pool: string, device: string, expand = false) =>
-  kept("device-online", { pool, devices: [device], expand }, ["zpool", "online", ...(expand ? ["-e"] : []), pool, device]);
+  kept("device-online", { pool, devices: [device], expand }, [
+    "zpool",
+    "online",
+    ...(expand ? ["-e"] : []),
+    pool,
+    device,
+  ]);
 export const offline = (pool: string, device: string, temporary: boolean) =>
-  kept("device-offline", { pool, devices: [device], temporary }, ["zpool", "offline", ...(temporary ? ["-t"] : []), pool, device]);
+  kept("device-offline", { pool, devices: [device], temporary }, [
+    "zpool",
+    "offline",
+    ...(temporary ? ["-t"] : []),
+    pool,
+    device,
+  ]);
 export const detach = (pool: string, device: string) =>
   kept("device-detach", { pool, device }, ["zpool", "detach", pool, device]);
 export const removeDevice = (pool: string, device: string) =>
   kept("device-remove", { pool, devices: [device] }, ["zpool", "remove", pool, device]);
 export const attach = (pool: string, device: string, fresh: string, replace: boolean, force: boolean) =>
-  kept(
-    "device-attach",
-    { pool, device, replace, force, ...(fresh ? { new_device: fresh } : {}) },
-    ["zpool", replace ? "replace" : "attach", ...(force ? ["-f"] : []), pool, device, ...(fresh ? [fresh] : [])],
-  );
+  kept("device-attach", { pool, device, replace, force, ...(fresh ? { new_device: fresh } : {}) }, [
+    "zpool",
+    replace ? "replace" : "attach",
+    ...(force ? ["-f"] : []),
+    pool,
+    device,
+    ...(fresh ? [fresh] : []),
+  ]);
 export function add(pool: string, layout: Layout, kind: VdevClass, devices: string[], force: boolean): Deed {
   const made = newVdevs(layout, devices, kind);
   return kept(
     "pool-add",
-    { pool, devices: made.devices, force, ...(force ? { allow_in_use: true, allow_replication_mismatch: true } : {}) },
+    {
+      pool,
+      devices: made.devices,
+      force,
+      ...(force ? { allow_in_use: true, allow_replication_mismatch: true } : {}),
+    },
     ["zpool", "add", ...(force ? ["-f"] : []), pool, ...made.words],
   );
 }
@@ -256,10 +287,20 @@ export function destroyDataset(
     ["zfs", "destroy", ...flags, name],
   );
 }
-export const renameDataset = (from: string, target: string, how: { parents?: boolean; recursive?: boolean; force?: boolean }) =>
+export const renameDataset = (
+  from: string,
+  target: string,
+  how: { parents?: boolean; recursive?: boolean; force?: boolean },
+) =>
   kept(
     "dataset-rename",
-    { from, to: target, parents: how.parents ?? false, recursive: how.recursive ?? false, force: how.force ?? false },
+    {
+      from,
+      to: target,
+      parents: how.parents ?? false,
+      recursive: how.recursive ?? false,
+      force: how.force ?? false,
+    },
     [
       "zfs",
       "rename",
@@ -272,8 +313,17 @@ export const renameDataset = (from: string, target: string, how: { parents?: boo
   );
 export const promote = (dataset: string) => kept("dataset-promote", { dataset }, ["zfs", "promote", dataset]);
 export const setProperty = (dataset: string, property: string, value: string) =>
-  kept("property-set", { datasets: [dataset], properties: [[property, value]] }, ["zfs", "set", `${property}=${value}`, dataset]);
-export const inherit = (dataset: string, property: string, how: { recursive?: boolean; received?: boolean }) =>
+  kept("property-set", { datasets: [dataset], properties: [[property, value]] }, [
+    "zfs",
+    "set",
+    `${property}=${value}`,
+    dataset,
+  ]);
+export const inherit = (
+  dataset: string,
+  property: string,
+  how: { recursive?: boolean; received?: boolean },
+) =>
   kept(
     "property-inherit",
     { property, datasets: [dataset], recursive: how.recursive ?? false, received: how.received ?? false },
@@ -284,7 +334,12 @@ export const snapshot = (names: string[], recursive: boolean) =>
 export const rollback = (name: string, how: { later?: boolean; clones?: boolean; force?: boolean }) =>
   kept(
     "dataset-rollback",
-    { snapshot: name, destroy_later: how.later || how.clones || false, destroy_clones: how.clones ?? false, force: how.force ?? false },
+    {
+      snapshot: name,
+      destroy_later: how.later || how.clones || false,
+      destroy_clones: how.clones ?? false,
+      force: how.force ?? false,
+    },
     [
       "zfs",
       "rollback",
@@ -295,23 +350,37 @@ export const rollback = (name: string, how: { later?: boolean; clones?: boolean;
     ],
   );
 export const clone = (name: string, target: string, parents: boolean) =>
-  kept("dataset-clone", { snapshot: name, target, parents }, ["zfs", "clone", ...(parents ? ["-p"] : []), name, target || "NAME"]);
+  kept("dataset-clone", { snapshot: name, target, parents }, [
+    "zfs",
+    "clone",
+    ...(parents ? ["-p"] : []),
+    name,
+    target || "NAME",
+  ]);
 export const hold = (tag: string, snapshots: string[], recursive: boolean, release: boolean) =>
-  kept(
-    "snapshot-hold",
-    { tag, snapshots, recursive, release },
-    ["zfs", release ? "release" : "hold", ...(recursive ? ["-r"] : []), tag || "TAG", ...snapshots],
-  );
+  kept("snapshot-hold", { tag, snapshots, recursive, release }, [
+    "zfs",
+    release ? "release" : "hold",
+    ...(recursive ? ["-r"] : []),
+    tag || "TAG",
+    ...snapshots,
+  ]);
 export const bookmark = (source: string, name: string) =>
   kept("bookmark-create", { source, bookmark: name }, ["zfs", "bookmark", source, name || "BOOKMARK"]);
 export const loadKey = (dataset: string, passphrase: string) =>
-  plain("key-load", { dataset, ...(passphrase ? { key: bytesOf(passphrase) } : {}) }, ["zfs", "load-key", dataset]);
-export const unloadKey = (dataset: string) => plain("key-unload", { dataset }, ["zfs", "unload-key", dataset]);
+  plain("key-load", { dataset, ...(passphrase ? { key: bytesOf(passphrase) } : {}) }, [
+    "zfs",
+    "load-key",
+    dataset,
+  ]);
+export const unloadKey = (dataset: string) =>
+  plain("key-unload", { dataset }, ["zfs", "unload-key", dataset]);
 export const mount = (dataset: string) => plain("mount", { dataset }, ["zfs", "mount", dataset]);
 export const unmount = (dataset: string, force: boolean) =>
   plain("unmount", { target: dataset, force }, ["zfs", "unmount", ...(force ? ["-f"] : []), dataset]);
 export const share = (dataset: string) => plain("share", { dataset }, ["zfs", "share", dataset]);
-export const unshare = (dataset: string) => plain("unshare", { target: dataset }, ["zfs", "unshare", dataset]);
+export const unshare = (dataset: string) =>
+  plain("unshare", { target: dataset }, ["zfs", "unshare", dataset]);
 export function snapshotSchedule(dataset: string, value: string): Deed {
   const property = "org.cenote:snapshots";
   const words = ["snapshot-schedule", dataset];
@@ -325,22 +394,45 @@ export function snapshotSchedule(dataset: string, value: string): Deed {
   const line = commandLine(words);
   return {
     action: "property-set",
-    request: { datasets: [dataset], properties: [[property, value]], command: `zfs set ${property}=${value} ${dataset}` },
+    request: {
+      datasets: [dataset],
+      properties: [[property, value]],
+      command: `zfs set ${property}=${value} ${dataset}`,
+    },
     line: `cenote ${line}`,
   };
 }
-export const reshape = (volume: string, action: "start" | "pause" | "resume" | "cancel", bytes?: number, text?: string): Deed => {
+export const reshape = (
+  volume: string,
+  action: "start" | "pause" | "resume" | "cancel",
+  bytes?: number,
+  text?: string,
+): Deed => {
   const flag = { start: [], pause: ["--pause"], resume: ["--resume"], cancel: ["--cancel"] }[action];
   const words =
-    action === "start" ? ["zfs", "set", `volblocksize=${text ?? bytes}`, volume] : ["reshape", ...flag, volume];
+    action === "start"
+      ? ["zfs", "set", `volblocksize=${text ?? bytes}`, volume]
+      : ["reshape", ...flag, volume];
   return kept("volume-reshape", { volume, action, ...(bytes ? { volblocksize: bytes } : {}) }, words);
 };
 
 /** `at` is where the filesystem is mounted: the command line copies out of its hidden folder. */
-export function restoreFile(name: string, path: string, target: string, overwrite: boolean, at: string): Deed {
+export function restoreFile(
+  name: string,
+  path: string,
+  target: string,
+  overwrite: boolean,
+  at: string,
+): Deed {
   const tag = name.slice(name.indexOf("@") + 1);
   const clean = (p: string) => p.replace(/^\/+/, "");
-  const words = ["cp", "-a", ...(overwrite ? [] : ["-n"]), `${at}/.zfs/snapshot/${tag}/${clean(path)}`, `${at}/${clean(target || path)}`];
+  const words = [
+    "cp",
+    "-a",
+    ...(overwrite ? [] : ["-n"]),
+    `${at}/.zfs/snapshot/${tag}/${clean(path)}`,
+    `${at}/${clean(target || path)}`,
+  ];
   return {
     action: "file-restore",
     request: { snapshot: name, path, ...(target && target !== path ? { to: target } : {}), overwrite },
@@ -361,7 +453,13 @@ export const setTunable = (name: string, value: string | null, save: boolean) =>
 export function addHook(name: string, events: string[], kind: "command" | "webhook", text: string): Deed {
   return plain(
     "hook-add",
-    { hook: { name, events, action: (kind === "command" ? { command: text } : { webhook: text }) as Schemas["HookAction"] } },
+    {
+      hook: {
+        name,
+        events,
+        action: (kind === "command" ? { command: text } : { webhook: text }) as Schemas["HookAction"],
+      },
+    },
     ["hooks", "add", ...events.flatMap((e) => ["-e", e]), `--${kind}`, text, name || "NAME"],
   );
 }
@@ -371,18 +469,25 @@ export const testHook = (name: string, dryRun: boolean) =>
 export const clearEvents = () => plain("events-clear", {}, ["zpool", "events", "-c"]);
 // Passwords are asked for by the command line, and not part of it.
 export const setUser = (name: string, role: Role, password: string) =>
-  plain(
-    "dashboard-user-set",
-    { name, role, ...(password ? { password } : {}) },
-    ["dashboard", "user", "set", name || "NAME", "--role", role],
-  );
+  plain("dashboard-user-set", { name, role, ...(password ? { password } : {}) }, [
+    "dashboard",
+    "user",
+    "set",
+    name || "NAME",
+    "--role",
+    role,
+  ]);
 export const removeUser = (name: string) =>
   plain("dashboard-user-remove", { name }, ["dashboard", "user", "remove", name]);
 export const createToken = (name: string, role: DashboardRole, days: number | undefined) =>
-  plain(
-    "dashboard-token-create",
-    { name, role, ...(days ? { days } : {}) },
-    ["dashboard", "token", "create", name || "NAME", "--role", role, ...(days ? ["--days", String(days)] : [])],
-  );
+  plain("dashboard-token-create", { name, role, ...(days ? { days } : {}) }, [
+    "dashboard",
+    "token",
+    "create",
+    name || "NAME",
+    "--role",
+    role,
+    ...(days ? ["--days", String(days)] : []),
+  ]);
 export const removeToken = (name: string) =>
   plain("dashboard-token-remove", { name }, ["dashboard", "token", "remove", name]);

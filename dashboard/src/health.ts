@@ -54,15 +54,39 @@ export function concerns(status: Status, suspended: boolean, schedule?: Schemas[
     if (leaf.class === "spare" && leaf.state === "ONLINE") continue;
     const name = short(leaf);
     const key = String(leaf.guid);
-    const replace: Mend = { label: T.replace, text: "", href: { ...device(pool, leaf)!, query: { tab: "devices", device: key, do: "replace" } } };
-    const back: Mend = { label: T.online, text: T.onlineText(name), deed: () => deeds.online(pool, named(leaf)) };
-    const clear: Mend = { label: T.clear, text: T.clearText(name), deed: () => deeds.clear(pool, named(leaf)) };
+    const replace: Mend = {
+      label: T.replace,
+      text: "",
+      href: { ...device(pool, leaf)!, query: { tab: "devices", device: key, do: "replace" } },
+    };
+    const back: Mend = {
+      label: T.online,
+      text: T.onlineText(name),
+      deed: () => deeds.online(pool, named(leaf)),
+    };
+    const clear: Mend = {
+      label: T.clear,
+      text: T.clearText(name),
+      deed: () => deeds.clear(pool, named(leaf)),
+    };
     const detail = S.aux[leaf.aux];
     if (leaf.state === "OFFLINE") add({ key, tone: "warn", text: T.offline(name), mends: [back, replace] });
     else if (leaf.state === "FAULTED")
-      add({ key, tone: "bad", text: T.faulted(name), ...(detail ? { detail } : {}), mends: [replace, clear] });
+      add({
+        key,
+        tone: "bad",
+        text: T.faulted(name),
+        ...(detail ? { detail } : {}),
+        mends: [replace, clear],
+      });
     else if (leaf.state === "REMOVED" || leaf.state === "UNAVAIL")
-      add({ key, tone: "bad", text: T.gone(name, leaf.state), ...(detail ? { detail } : {}), mends: [back, replace] });
+      add({
+        key,
+        tone: "bad",
+        text: T.gone(name, leaf.state),
+        ...(detail ? { detail } : {}),
+        mends: [back, replace],
+      });
     else if (errorsOf(leaf) > 0 || leaf.state === "DEGRADED")
       add({
         key,
@@ -97,12 +121,18 @@ export function concerns(status: Status, suspended: boolean, schedule?: Schemas[
         tone: part >= 0.9 ? "bad" : "warn",
         text: T.full(Math.round(part * 100), size(space.free)),
         mends: [
-          { label: T.addDevices, text: "", href: { page: "pool", name: pool, query: { tab: "devices", do: "add" } } },
+          {
+            label: T.addDevices,
+            text: "",
+            href: { page: "pool", name: pool, query: { tab: "devices", do: "add" } },
+          },
           { label: T.showDatasets, text: "", href: { page: "datasets", name: pool } },
         ],
       });
   }
-  const last = schedule?.last ?? (status.scan?.kind === "scrub" && status.scan.state === "finished" ? status.scan.end_time : 0);
+  const last =
+    schedule?.last ??
+    (status.scan?.kind === "scrub" && status.scan.state === "finished" ? status.scan.end_time : 0);
   const running = status.scan?.state === "running";
   if (!running && schedule && !schedule.schedule && (!last || Date.now() / 1000 - last > 35 * 86_400))
     add({
@@ -163,7 +193,13 @@ export function jobs(status: Status): Job[] {
       pool,
       text: T.scan[scan.kind] ?? scan.kind,
       part: issued / all,
-      detail: T.scanDetail(size(issued), size(scan.to_examine), size(scan.processed), scan.errors, paused ? 0 : speed),
+      detail: T.scanDetail(
+        size(issued),
+        size(scan.to_examine),
+        size(scan.processed),
+        scan.errors,
+        paused ? 0 : speed,
+      ),
       paused,
       secondsLeft: !paused && speed > 0 ? Math.max(0, all - issued) / speed : undefined,
       mends: resilver ? [] : [paused ? resume : pause, stop],
@@ -184,7 +220,11 @@ export function jobs(status: Status): Job[] {
       mends: [
         paused
           ? { label: T.resume, text: T.resumeText, deed: () => deeds.sweep(pool, sweep.work, "start", which) }
-          : { label: T.pause, text: T.pauseText, deed: () => deeds.sweep(pool, sweep.work, "suspend", which) },
+          : {
+              label: T.pause,
+              text: T.pauseText,
+              deed: () => deeds.sweep(pool, sweep.work, "suspend", which),
+            },
         { label: T.stop, text: T.stopText, deed: () => deeds.sweep(pool, sweep.work, "cancel", which) },
       ],
     });

@@ -22,7 +22,11 @@ export interface When {
   not?: boolean;
 }
 
-export function useQuery<A extends Action>(action: A, request: RequestOf<A>, when: When = {}): Answer<ReplyOf<A>> {
+export function useQuery<A extends Action>(
+  action: A,
+  request: RequestOf<A>,
+  when: When = {},
+): Answer<ReplyOf<A>> {
   const key = `${action} ${JSON.stringify(request)}`;
   const [state, setState] = useState<{
     key: string;
@@ -89,7 +93,12 @@ export function useQuery<A extends Action>(action: A, request: RequestOf<A>, whe
     const every = latest.current.when.every;
     const ticking = every
       ? setInterval(() => {
-          if (!document.hidden && connection.value.at === "live" && idle.current && Date.now() - asked.current > took.current * 20)
+          if (
+            !document.hidden &&
+            connection.value.at === "live" &&
+            idle.current &&
+            Date.now() - asked.current > took.current * 20
+          )
             reload();
         }, every)
       : undefined;

@@ -34,7 +34,12 @@ addEventListener("hashchange", () => {
 });
 
 export function to(page: string, name = "", query: Record<string, string> = {}): string {
-  const path = name ? `/${name.split("/").map((p) => encodeURIComponent(p).replace(/%40/g, "@")).join("/")}` : "";
+  const path = name
+    ? `/${name
+        .split("/")
+        .map((p) => encodeURIComponent(p).replace(/%40/g, "@"))
+        .join("/")}`
+    : "";
   const search = new URLSearchParams(query).toString();
   return `#/${page}${path}${search ? `?${search}` : ""}`;
 }

@@ -39,7 +39,7 @@ export type Change = Schemas["Change"] & { pool?: string };
 export type PoolEvent = Schemas["Event"];
 export type Connection = { at: "connecting" } | { at: "live" } | { at: "lost"; next: number };
 
-/** Not known yet, nobody signed in, or who is. */
+/** Not known yet; null where no one has signed in; or who has. */
 export const session = signal<Session | null | undefined>(undefined);
 /** The session ended while a page was open: the page stays, and a form comes over it. */
 export const expired = signal(false);
@@ -192,7 +192,11 @@ function take(event: string, data: unknown) {
   } else if (event === "change") {
     const change = data as Schemas["Change"] & Record<string, unknown> & { pool: string; kind: string };
     apply(change);
-    tell({ what: change.kind, pool: change.pool, name: (change["name"] ?? change["from"]) as string | undefined });
+    tell({
+      what: change.kind,
+      pool: change.pool,
+      name: (change["name"] ?? change["from"]) as string | undefined,
+    });
   } else if (event === "figures") {
     const next = new Map(pools.value);
     for (const figures of data as Schemas["Figures"][]) {

@@ -45,8 +45,15 @@ export const S = {
     typeof source === "string" ? (source === "none" ? "–" : source) : `inherited from ${source.inherited}`,
   yes: "yes",
   no: "no",
-  roles: { viewer: "viewer: looks", operator: "operator: runs the machine", admin: "admin: may do everything" },
-  theme: { auto: "Theme: system", light: "Theme: light", dark: "Theme: dark" } satisfies Record<Theme, string>,
+  roles: {
+    viewer: "viewer: looks",
+    operator: "operator: runs the machine",
+    admin: "admin: may do everything",
+  },
+  theme: { auto: "Theme: system", light: "Theme: light", dark: "Theme: dark" } satisfies Record<
+    Theme,
+    string
+  >,
   nav: {
     overview: "Overview",
     datasets: "Datasets",
@@ -89,7 +96,10 @@ export const S = {
     used: (size: string, part: string) => `${size} used (${part})`,
     free: (size: string) => `${size} free`,
     datasets: "Datasets",
-    counts: (fs: number, vol: number) => [plural(fs, "filesystem", "filesystems"), vol ? plural(vol, "volume", "volumes") : ""].filter(Boolean).join(", "),
+    counts: (fs: number, vol: number) =>
+      [plural(fs, "filesystem", "filesystems"), vol ? plural(vol, "volume", "volumes") : ""]
+        .filter(Boolean)
+        .join(", "),
     fragmentation: "Fragmentation",
     dedup: "Dedup ratio",
     readOnly: "Open for reading only.",
@@ -116,7 +126,8 @@ export const S = {
     scrub: "Scrub",
     resilver: "Resilver",
     awaiting: "A device does not hold what was written while it was away.",
-    full: (part: number, free: string) => `The pool is ${part}% full; ${free} are free. Pools get slow when they are nearly full.`,
+    full: (part: number, free: string) =>
+      `The pool is ${part}% full; ${free} are free. Pools get slow when they are nearly full.`,
     addDevices: "Add devices …",
     showDatasets: "See what takes the space",
     noScrub: "It was never scrubbed. A scrub reads all data and mends what is wrong, while that is possible.",
@@ -137,7 +148,12 @@ export const S = {
     resumeText: "It goes on where it was.",
     stopText: "It ends, and begins from the front if it is started again.",
     reshapeStopText: "Gives up: the copy is destroyed, and the volume stays as it is.",
-    scan: { scrub: "Scrub", resilver: "Resilver", "error-scrub": "Scrub of damaged places", none: "" } as Record<string, string>,
+    scan: {
+      scrub: "Scrub",
+      resilver: "Resilver",
+      "error-scrub": "Scrub of damaged places",
+      none: "",
+    } as Record<string, string>,
     scanDetail: (done: string, all: string, repaired: string, errors: number, speed: number) =>
       `${done} of ${all} read, ${repaired} repaired, ${plural(errors, "error", "errors")}${speed > 0 ? `, ${bytesASecond(speed)}` : ""}`,
     sweep: (work: string, device: string) => `${work === "trim" ? "Trim" : "Initialize"} of ${device}`,
@@ -162,7 +178,8 @@ export const S = {
     resilvering: "A device is being resilvered. Wait until that is complete, and keep the other devices.",
     "features-disabled":
       "Some features of the format are not enabled. All works; enabling them may keep older software from opening the pool.",
-    "version-older": "The pool has an old format. All works; an upgrade keeps older software from opening it.",
+    "version-older":
+      "The pool has an old format. All works; an upgrade keeps older software from opening it.",
     "corrupt-data": "Data are damaged. Restore the files from a copy.",
     "corrupt-pool": "The pool's metadata are damaged.",
     "non-native-ashift": "A device has larger sectors than the pool uses, which is slower.",
@@ -193,7 +210,8 @@ export const S = {
     typeFirst: "Type a path first",
     use: "Use",
     add: "Add",
-    willBeLost: (path: string, what: string) => `${path} is in use (${what}). All that lies on it will be lost.`,
+    willBeLost: (path: string, what: string) =>
+      `${path} is in use (${what}). All that lies on it will be lost.`,
   },
   pool: {
     tabs: { devices: "Devices", damaged: "Damaged files", properties: "Properties", history: "History" },
@@ -221,7 +239,8 @@ export const S = {
     export: "Export …",
     exportTitle: (pool: string) => `Export ${pool}`,
     exportVerb: "Export",
-    exportText: "Unmounts its filesystems, ends the service of its volumes, and releases its devices. All data stay on them; an import opens the pool again, here or elsewhere.",
+    exportText:
+      "Unmounts its filesystems, ends the service of its volumes, and releases its devices. All data stay on them; an import opens the pool again, here or elsewhere.",
     exportForce: "Also what is in use. Who uses it gets errors.",
     destroy: "Destroy …",
     destroyTitle: (pool: string) => `Destroy ${pool}`,
@@ -245,9 +264,11 @@ export const S = {
     resilver: "Resilver",
     resilvering: "Resilvering",
     clearAll: "Clear errors",
-    clearAllText: "Forgets the errors of all devices, takes failed ones back, and lets a suspended pool go on.",
+    clearAllText:
+      "Forgets the errors of all devices, takes failed ones back, and lets a suspended pool go on.",
     trim: "Trim",
-    trimText: "Tells devices which space is free, so that SSDs stay fast. Devices that cannot do so are left out.",
+    trimText:
+      "Tells devices which space is free, so that SSDs stay fast. Devices that cannot do so are left out.",
     initialize: "Initialize",
     initializeText: "Writes all free space once, for devices that are slow at first writes.",
     reopen: "Look for devices",
@@ -279,7 +300,8 @@ export const S = {
     offline: "Take offline …",
     offlineTitle: (d: string) => `Take ${d} offline`,
     offlineVerb: "Take offline",
-    offlineText: "The pool does without it until it is taken online. Meanwhile there is one copy less of what is on it.",
+    offlineText:
+      "The pool does without it until it is taken online. Meanwhile there is one copy less of what is on it.",
     temporary: "Only until the pool is opened the next time",
     attach: "Attach …",
     attachTitle: (d: string) => `Attach a copy of ${d}`,
@@ -297,7 +319,8 @@ export const S = {
     chooseDisk: "Choose a disk",
     forceDisk: "Use disks even if they seem to be in use, or if vdevs differ in kind.",
     detach: "Detach …",
-    detachText: (d: string) => `${d} is given up at once: there is one copy less. It is free for other uses then.`,
+    detachText: (d: string) =>
+      `${d} is given up at once: there is one copy less. It is free for other uses then.`,
     detachWhere: "Only copies of a mirror can be detached",
     remove: "Remove …",
     removeText: (d: string) => `${d} is taken out of the pool. No data are lost.`,
@@ -324,13 +347,16 @@ export const S = {
       special: "Make it as safe as the data: the pool is lost with it.",
       dedup: "Make it as safe as the data: the pool is lost with it.",
     },
-    addForever: "This cannot be undone: a vdev that holds data cannot be taken out of the pool. What the disks held is lost.",
+    addForever:
+      "This cannot be undone: a vdev that holds data cannot be taken out of the pool. What the disks held is lost.",
     addRemovable: "What the disks held is lost. They can be taken out of the pool again.",
     needsDisks: (n: number) => `Choose ${n === 1 ? "a disk" : `${n} disks or more`}`,
     noErrors: "No file is known to be damaged.",
     damagedTitle: (n: number) => `${plural(n, "damaged place", "damaged places")}`,
-    damagedText: "These cannot be read any more. Restore them from a copy, or remove them; the next scrub takes them off the list.",
-    featureText: "Enables this feature of the format. Software that does not know it may not open the pool any more. This cannot be undone.",
+    damagedText:
+      "These cannot be read any more. Restore them from a copy, or remove them; the next scrub takes them off the list.",
+    featureText:
+      "Enables this feature of the format. Software that does not know it may not open the pool any more. This cannot be undone.",
     internal: "Also what the pool did by itself",
     scrubText:
       "Reads all data and compares checksums. What is wrong is repaired from other copies. The pool can be used meanwhile.",
@@ -338,7 +364,8 @@ export const S = {
     pauseText: "The scrub waits until it is resumed, also after a restart.",
     resumeText: "The scrub goes on where it was paused.",
     stopText: "The scrub ends. Another one begins at the front.",
-    upgradeText: "Enables all features that this Cenote supports. Software that does not know them may not open the pool any more. This cannot be undone.",
+    upgradeText:
+      "Enables all features that this Cenote supports. Software that does not know them may not open the pool any more. This cannot be undone.",
   },
   create: {
     step1: "1. Disks",
@@ -346,7 +373,8 @@ export const S = {
     step3: "3. Name and options",
     step4: "4. Look again, and create",
     layout: "Layout",
-    layoutText: (n: number) => (n ? `With ${plural(n, "disk", "disks")}:` : "Choose disks to see what each layout gives."),
+    layoutText: (n: number) =>
+      n ? `With ${plural(n, "disk", "disks")}:` : "Choose disks to see what each layout gives.",
     usable: "Usable",
     mayFail: "May fail",
     mayFailOf: (what: string) => `May fail: ${what}`,
@@ -367,7 +395,8 @@ export const S = {
     raidz: (n: number) => `streams ${n}×, random about 1×`,
     needs: (n: number) => `Needs ${n === 1 ? "a disk" : `${n} disks or more`}`,
     needsEven: "Needs an even number of disks, four or more",
-    modelled: "Space of the smallest disk counts for each. Rates are relative to one disk, as a rule of thumb; the lab measures them.",
+    modelled:
+      "Space of the smallest disk counts for each. Rates are relative to one disk, as a rule of thumb; the lab measures them.",
     sizeEach: "Size of the disks that were typed",
     sizeEachHint: "Only to compute what layouts give",
     badName: "A name begins with a letter, and has letters, digits and _ - . :",
@@ -396,8 +425,10 @@ export const S = {
     encrypt: "Encrypt everything with a passphrase",
     encryptText: "Keep the passphrase well: without it the data are lost.",
     passphrase: "Passphrase",
-    summary: (layout: string, n: number, usable: string) => `${layout} of ${plural(n, "disk", "disks")}${usable ? `, ${usable} usable` : ""}`,
-    forever: "What the disks hold now is lost. The layout of a vdev and its sector size cannot be changed later.",
+    summary: (layout: string, n: number, usable: string) =>
+      `${layout} of ${plural(n, "disk", "disks")}${usable ? `, ${usable} usable` : ""}`,
+    forever:
+      "What the disks hold now is lost. The layout of a vdev and its sector size cannot be changed later.",
     stripeWarning: "Without a copy, one failing disk loses the whole pool.",
     check: "Check only",
     checkedGood: "The daemon would create it like this.",
@@ -416,7 +447,8 @@ export const S = {
     none: "No pool is found that could be imported.",
     wasDestroyed: "destroyed",
     import: "Import …",
-    about: (guid: string, host: string, at: string) => `GUID ${guid}${host ? `, last used by ${host}` : ""}, ${at}.`,
+    about: (guid: string, host: string, at: string) =>
+      `GUID ${guid}${host ? `, last used by ${host}` : ""}, ${at}.`,
     notExported: "It was not exported: make sure that no other machine uses it.",
     features: (list: string) => `It uses features that are not known here: ${list}`,
     title: (name: string) => `Import ${name}`,
@@ -553,7 +585,8 @@ export const S = {
     rename: "Rename …",
     renameTitle: (name: string) => `Rename ${name}`,
     renameVerb: "Rename",
-    renameText: "What is below goes along. It is mounted anew where its mountpoint follows from the name; clients of volumes have to use the new name.",
+    renameText:
+      "What is below goes along. It is mounted anew where its mountpoint follows from the name; clients of volumes have to use the new name.",
     renameSnapshotText: "Only what is behind the @ may change.",
     newName: "Type another name",
     rootNo: "The root of a pool has the pool's name",
@@ -571,7 +604,8 @@ export const S = {
     resize: "Resize …",
     setQuota: "Set quota …",
     promote: "Promote",
-    promoteText: (origin: string) => `It no longer depends on ${origin}: that snapshot becomes its own, and the other one becomes the clone.`,
+    promoteText: (origin: string) =>
+      `It no longer depends on ${origin}: that snapshot becomes its own, and the other one becomes the clone.`,
     mount: "Mount",
     mounted: "Mounted",
     mountVerb: "Mount",
@@ -629,7 +663,8 @@ export const S = {
     clone: "Clone …",
     cloneTitle: (name: string) => `Clone ${name}`,
     cloneVerb: "Clone",
-    cloneText: "A filesystem or volume that begins as this snapshot and can be written. It takes only the space of what changes.",
+    cloneText:
+      "A filesystem or volume that begins as this snapshot and can be written. It takes only the space of what changes.",
     rollback: "Roll back …",
     rollbackTitle: (name: string) => `Roll back to ${name}`,
     rollbackVerb: "Roll back",
@@ -644,7 +679,8 @@ export const S = {
     bookmark: "Bookmark …",
     bookmarkTitle: (name: string) => `Bookmark ${name}`,
     bookmarkVerb: "Bookmark",
-    bookmarkText: "Remembers the moment, so that changes since then can be sent, also when the snapshot is gone. It takes no space.",
+    bookmarkText:
+      "Remembers the moment, so that changes since then can be sent, also when the snapshot is gone. It takes no space.",
     diff: "What changed since then",
     diffText: "Files that are new, gone, changed or renamed since this snapshot.",
     diffStart: "Compare",
@@ -652,11 +688,19 @@ export const S = {
     diffDone: (n: number) => (n ? `${plural(n, "file", "files")} changed.` : "Nothing changed."),
     diffStopped: (n: number) => `Stopped; ${plural(n, "file", "files")} until then.`,
     diffKinds: { added: "new", removed: "gone", modified: "changed", renamed: "renamed" },
-    scheduleText: "The daemon takes snapshots by itself, and destroys those beyond the number that is kept. It destroys only what a schedule made.",
+    scheduleText:
+      "The daemon takes snapshots by itself, and destroys those beyond the number that is kept. It destroys only what a schedule made.",
     noSchedule: "No schedule is set here.",
     scheduleTitle: (name: string) => `Snapshots of ${name} by schedule`,
     scheduleForm: "How many of each are kept. All 0: no snapshots.",
-    kinds: { frequent: "Quarter of an hour", hourly: "Hour", daily: "Day", weekly: "Week", monthly: "Month", yearly: "Year" },
+    kinds: {
+      frequent: "Quarter of an hour",
+      hourly: "Hour",
+      daily: "Day",
+      weekly: "Week",
+      monthly: "Month",
+      yearly: "Year",
+    },
     each: "One for each",
     keep: "Kept",
     there: "There",
@@ -737,7 +781,15 @@ export const S = {
     redundant_metadata: "How much of the metadata is stored twice",
     "org.cenote:snapshots": "Which snapshots the daemon takes by itself",
   } as Record<string, string>,
-  newOnly: ["compression", "recordsize", "checksum", "copies", "dedup", "special_small_blocks", "redundant_metadata"],
+  newOnly: [
+    "compression",
+    "recordsize",
+    "checksum",
+    "copies",
+    "dedup",
+    "special_small_blocks",
+    "redundant_metadata",
+  ],
   shares: {
     volumes: "Volumes",
     nfs: "NFS",
@@ -751,7 +803,8 @@ export const S = {
     volumeOf: (s: string, b: string) => `${s}, blocks of ${b}`,
     protocols: { nbd: "NBD", iscsi: "iSCSI", "vhost-user": "vhost-user" } as Record<string, string>,
     onlyFor: (who: string) => `only for ${who}`,
-    waiting: (what: string, who: string, s: number, cause: string) => `${what} of ${who} has waited for ${s} s: ${cause}`,
+    waiting: (what: string, who: string, s: number, cause: string) =>
+      `${what} of ${who} has waited for ${s} s: ${cause}`,
     lines: {
       nbdinfo: "See what the volume is (libnbd)",
       fio: "Measure it with fio",
@@ -852,7 +905,8 @@ export const S = {
     webhook: "Address",
     commandLong: "Run a command",
     webhookLong: "Call a webhook",
-    commandHint: "Run by /bin/sh as the daemon's user; ZEVENT_CLASS, ZEVENT_POOL and others say what happened.",
+    commandHint:
+      "Run by /bin/sh as the daemon's user; ZEVENT_CLASS, ZEVENT_POOL and others say what happened.",
     webhookHint: "The event is sent there as JSON.",
     chooseEvents: "Choose what it is about",
     sayWhat: "Say what is done",

@@ -64,7 +64,10 @@ export interface Coming {
   "dashboard-users": { in: object; out: DashboardUser[] };
   "dashboard-user-set": { in: { name: string; role?: Role; password?: string }; out: unknown };
   "dashboard-user-remove": { in: { name: string }; out: unknown };
-  "dashboard-token-create": { in: { name: string; role: DashboardRole; days?: number }; out: { token: string } };
+  "dashboard-token-create": {
+    in: { name: string; role: DashboardRole; days?: number };
+    out: { token: string };
+  };
   "dashboard-token-remove": { in: { name: string }; out: unknown };
 }
 

@@ -14,7 +14,9 @@ export function Audit() {
     return (log.data ?? [])
       .map((e, i) => ({ ...e, key: i }))
       .filter((e) => !failed || (e.result && e.result !== "ok"))
-      .filter((e) => !wanted || `${e.user} ${e.action} ${e.object} ${e.result}`.toLowerCase().includes(wanted))
+      .filter(
+        (e) => !wanted || `${e.user} ${e.action} ${e.object} ${e.result}`.toLowerCase().includes(wanted),
+      )
       .sort((a, b) => (b.time ?? 0) - (a.time ?? 0) || b.key - a.key);
   }, [log.data, filter, failed]);
   return (
@@ -56,7 +58,11 @@ export function Audit() {
                       {e.and_more ? ` ${S.audit.more(e.and_more)}` : ""}
                     </Cell>
                     <Cell kind="wide" title={e.result ?? ""}>
-                      {e.result === "ok" ? <Badge tone="good">ok</Badge> : <span class="bad-text">{e.result}</span>}
+                      {e.result === "ok" ? (
+                        <Badge tone="good">ok</Badge>
+                      ) : (
+                        <span class="bad-text">{e.result}</span>
+                      )}
                     </Cell>
                   </>
                 )}

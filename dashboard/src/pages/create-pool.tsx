@@ -26,7 +26,14 @@ interface Judged {
 export function judge(layout: Layout, n: number, bytes: number, total: number): Judged {
   // A thirty-second is kept back by every pool.
   const keep = 31 / 32;
-  const made = (fits: boolean, usable: number, survives: string, reads: string, writes: string, least: string): Judged => ({
+  const made = (
+    fits: boolean,
+    usable: number,
+    survives: string,
+    reads: string,
+    writes: string,
+    least: string,
+  ): Judged => ({
     layout,
     fits,
     ...(fits ? {} : { why: least }),
@@ -39,7 +46,14 @@ export function judge(layout: Layout, n: number, bytes: number, total: number): 
   if (layout === "stripe") return made(n >= 1, total, T.survivesNone, T.times(n), T.times(n), T.needs(1));
   if (layout === "mirror") return made(n >= 2, bytes, T.survives(n - 1), T.times(n), T.times(1), T.needs(2));
   if (layout === "mirrors")
-    return made(n >= 4 && n % 2 === 0, bytes * (n / 2), T.survivesPair, T.times(n), T.times(n / 2), T.needsEven);
+    return made(
+      n >= 4 && n % 2 === 0,
+      bytes * (n / 2),
+      T.survivesPair,
+      T.times(n),
+      T.times(n / 2),
+      T.needsEven,
+    );
   const parity = Number(layout.slice(5));
   return made(
     n > parity + 1,
@@ -67,7 +81,14 @@ export function CreatePool() {
   const paths = picked.map((p) => p.path);
   const known = picked.map((p) => p.size ?? readSize(each) ?? 0);
   const least = known.length ? Math.min(...known) : 0;
-  const all = LAYOUTS.map((l) => judge(l, picked.length, least, known.reduce((a, b) => a + b, 0)));
+  const all = LAYOUTS.map((l) =>
+    judge(
+      l,
+      picked.length,
+      least,
+      known.reduce((a, b) => a + b, 0),
+    ),
+  );
   const now = all.find((j) => j.layout === layout);
   const deed = (dryRun: boolean) =>
     deeds.createPool({
@@ -78,14 +99,24 @@ export function CreatePool() {
       properties: ashift ? [["ashift", ashift]] : [],
       rootProperties: [
         ...(compression === "on" ? [] : [["compression", compression] as [string, string]]),
-        ...(encrypted ? ([["encryption", "on"], ["keyformat", "passphrase"]] as [string, string][]) : []),
+        ...(encrypted
+          ? ([
+              ["encryption", "on"],
+              ["keyformat", "passphrase"],
+            ] as [string, string][])
+          : []),
       ],
       ...(encrypted ? { passphrase } : {}),
       ...(altroot ? { altroot } : {}),
       force,
       dryRun,
     });
-  const wrongName = name && !/^[A-Za-z][A-Za-z0-9_.: -]*$/.test(name) ? S.create.badName : pools.value.has(name) ? S.create.taken : undefined;
+  const wrongName =
+    name && !/^[A-Za-z][A-Za-z0-9_.: -]*$/.test(name)
+      ? S.create.badName
+      : pools.value.has(name)
+        ? S.create.taken
+        : undefined;
   const missing = !picked.length
     ? S.create.noDisks
     : !now?.fits
@@ -111,7 +142,13 @@ export function CreatePool() {
         <DiskChoice picked={picked} set={setPicked} />
         {picked.some((p) => !p.size) ? (
           <div class="filter">
-            <TextField label={S.create.sizeEach} value={each} set={setEach} placeholder="4T" hint={S.create.sizeEachHint} />
+            <TextField
+              label={S.create.sizeEach}
+              value={each}
+              set={setEach}
+              placeholder="4T"
+              hint={S.create.sizeEachHint}
+            />
           </div>
         ) : null}
       </Card>
@@ -139,10 +176,17 @@ export function CreatePool() {
             <tr key={j.layout} class={j.layout === layout ? "chosen" : j.fits ? "" : "dim"}>
               <td>
                 <label class="check">
-                  <input type="radio" name="layout" checked={layout === j.layout} onChange={() => setLayout(j.layout)} />
+                  <input
+                    type="radio"
+                    name="layout"
+                    checked={layout === j.layout}
+                    onChange={() => setLayout(j.layout)}
+                  />
                   <span>
                     <strong>{S.create.layouts[j.layout].name}</strong>
-                    <span class="hint block">{j.fits || !picked.length ? S.create.layouts[j.layout].text : j.why}</span>
+                    <span class="hint block">
+                      {j.fits || !picked.length ? S.create.layouts[j.layout].text : j.why}
+                    </span>
                   </span>
                 </label>
               </td>
@@ -158,15 +202,32 @@ export function CreatePool() {
       <Card title={S.create.step3}>
         <div class="fields">
           <TextField label={S.name} value={name} set={setName} placeholder="tank" error={wrongName} />
-          <Choice label={S.create.compression} value={compression} set={setCompression} options={S.create.compressions} />
-          <Choice label={S.create.ashift} value={ashift} set={setAshift} options={S.create.ashifts} hint={S.create.ashiftText} />
+          <Choice
+            label={S.create.compression}
+            value={compression}
+            set={setCompression}
+            options={S.create.compressions}
+          />
+          <Choice
+            label={S.create.ashift}
+            value={ashift}
+            set={setAshift}
+            options={S.create.ashifts}
+            hint={S.create.ashiftText}
+          />
           <TextField label={S.create.spares} value={spares} set={setSpares} hint={S.create.sparesText} />
           <TextField label={S.create.altroot} value={altroot} set={setAltroot} hint={S.create.altrootText} />
         </div>
         <Check label={S.create.encrypt} hint={S.create.encryptText} value={encrypted} set={setEncrypted} />
         {encrypted ? (
           <div class="filter">
-            <TextField label={S.create.passphrase} type="password" autocomplete="new-password" value={passphrase} set={setPassphrase} />
+            <TextField
+              label={S.create.passphrase}
+              type="password"
+              autocomplete="new-password"
+              value={passphrase}
+              set={setPassphrase}
+            />
           </div>
         ) : null}
         <Check label={S.force} hint={S.pool.forceDisk} value={force} set={setForce} />
@@ -175,9 +236,15 @@ export function CreatePool() {
         {picked.length ? (
           <p class="split">
             <span>
-              {S.create.summary(S.create.layouts[layout].name, picked.length, now?.fits && least ? size(now.usable) : "")}
+              {S.create.summary(
+                S.create.layouts[layout].name,
+                picked.length,
+                now?.fits && least ? size(now.usable) : "",
+              )}
             </span>
-            {now?.fits ? <Badge tone={layout === "stripe" ? "bad" : "good"}>{S.create.mayFailOf(now.survives)}</Badge> : null}
+            {now?.fits ? (
+              <Badge tone={layout === "stripe" ? "bad" : "good"}>{S.create.mayFailOf(now.survives)}</Badge>
+            ) : null}
           </p>
         ) : null}
         <div class="warning">

@@ -38,7 +38,12 @@ export function DatasetPage() {
   const mine = useQuery(
     "dataset-list",
     { names: [name], depth: 0, properties: ["all"] },
-    { every: 10_000, on: (n) => datasetNews(n) && (!n.name || n.name === name || n.name.startsWith(`${name}@`) || name.startsWith(`${n.name}/`)) },
+    {
+      every: 10_000,
+      on: (n) =>
+        datasetNews(n) &&
+        (!n.name || n.name === name || n.name.startsWith(`${name}@`) || name.startsWith(`${n.name}/`)),
+    },
   );
   return (
     <>
@@ -98,7 +103,9 @@ function Whole({ entry }: { entry: Entry }) {
       <div class="page-head">
         <h1>{base(name)}</h1>
         <Kind>{volume ? S.dataset.volume : S.dataset.filesystem}</Kind>
-        {valueOf(entry, "keystatus") === "unavailable" ? <Badge tone="warn">{S.datasets.locked}</Badge> : null}
+        {valueOf(entry, "keystatus") === "unavailable" ? (
+          <Badge tone="warn">{S.datasets.locked}</Badge>
+        ) : null}
         <div class="actions">
           <Button needs="snapshot-create" kind="main" onClick={() => openDialog(<Take name={name} />)}>
             {S.dataset.take}
@@ -108,10 +115,19 @@ function Whole({ entry }: { entry: Entry }) {
               {S.dataset.createBelow}
             </Button>
           )}
-          <Button needs="dataset-rename" off={root ? S.dataset.rootNo : undefined} onClick={() => openDialog(<Rename name={name} />)}>
+          <Button
+            needs="dataset-rename"
+            off={root ? S.dataset.rootNo : undefined}
+            onClick={() => openDialog(<Rename name={name} />)}
+          >
             {S.dataset.rename}
           </Button>
-          <Button needs="dataset-destroy" kind="remove" off={root ? S.dataset.rootNoDestroy : undefined} onClick={() => openDialog(<DestroyDataset name={name} kind={entry.kind} />)}>
+          <Button
+            needs="dataset-destroy"
+            kind="remove"
+            off={root ? S.dataset.rootNoDestroy : undefined}
+            onClick={() => openDialog(<DestroyDataset name={name} kind={entry.kind} />)}
+          >
             {S.pool.destroy}
           </Button>
         </div>
@@ -167,8 +183,12 @@ function Space({ entry }: { entry: Entry }) {
                 ] as const,
             ),
             [S.datasets.ratio, valueOf(entry, "compressratio")],
-            volume ? [S.dataset.volsize, valueOf(entry, "volsize")] : [S.datasets.quota, valueOf(entry, "quota")],
-            volume ? [S.datasets.block, valueOf(entry, "volblocksize")] : [S.datasets.record, valueOf(entry, "recordsize")],
+            volume
+              ? [S.dataset.volsize, valueOf(entry, "volsize")]
+              : [S.datasets.quota, valueOf(entry, "quota")],
+            volume
+              ? [S.datasets.block, valueOf(entry, "volblocksize")]
+              : [S.datasets.record, valueOf(entry, "recordsize")],
             [S.dataset.creation, when(numberOf(entry, "creation"))],
             cloned ? [S.dataset.origin, <a href={to("dataset", origin)}>{origin}</a>] : false,
           ]}
@@ -176,19 +196,40 @@ function Space({ entry }: { entry: Entry }) {
         <div class="actions">
           {volume ? (
             <>
-              <Button needs="property-set" onClick={() => openDialog(<SetProperty dataset={entry.name} name="volsize" value={valueOf(entry, "volsize")} />)}>
+              <Button
+                needs="property-set"
+                onClick={() =>
+                  openDialog(
+                    <SetProperty dataset={entry.name} name="volsize" value={valueOf(entry, "volsize")} />,
+                  )
+                }
+              >
                 {S.dataset.resize}
               </Button>
-              <Button needs="volume-reshape" onClick={() => openDialog(<Reshape name={entry.name} now={valueOf(entry, "volblocksize")} />)}>
+              <Button
+                needs="volume-reshape"
+                onClick={() => openDialog(<Reshape name={entry.name} now={valueOf(entry, "volblocksize")} />)}
+              >
                 {S.dataset.reshape}
               </Button>
             </>
           ) : (
-            <Button needs="property-set" onClick={() => openDialog(<SetProperty dataset={entry.name} name="quota" value={valueOf(entry, "quota")} />)}>
+            <Button
+              needs="property-set"
+              onClick={() =>
+                openDialog(<SetProperty dataset={entry.name} name="quota" value={valueOf(entry, "quota")} />)
+              }
+            >
               {S.dataset.setQuota}
             </Button>
           )}
-          {cloned ? <DeedButton label={S.dataset.promote} text={S.dataset.promoteText(origin)} deed={() => deeds.promote(entry.name)} /> : null}
+          {cloned ? (
+            <DeedButton
+              label={S.dataset.promote}
+              text={S.dataset.promoteText(origin)}
+              deed={() => deeds.promote(entry.name)}
+            />
+          ) : null}
         </div>
       </Card>
       {volume ? null : <MountCard entry={entry} />}
@@ -214,9 +255,20 @@ function MountCard({ entry }: { entry: Entry }) {
             {S.dataset.unmount}
           </Button>
         ) : (
-          <DeedButton label={S.dataset.mountVerb} text={S.dataset.mountText(valueOf(entry, "mountpoint"))} deed={() => deeds.mount(entry.name)} />
+          <DeedButton
+            label={S.dataset.mountVerb}
+            text={S.dataset.mountText(valueOf(entry, "mountpoint"))}
+            deed={() => deeds.mount(entry.name)}
+          />
         )}
-        <Button needs="property-set" onClick={() => openDialog(<SetProperty dataset={entry.name} name="mountpoint" value={valueOf(entry, "mountpoint")} />)}>
+        <Button
+          needs="property-set"
+          onClick={() =>
+            openDialog(
+              <SetProperty dataset={entry.name} name="mountpoint" value={valueOf(entry, "mountpoint")} />,
+            )
+          }
+        >
           {S.dataset.setMountpoint}
         </Button>
       </div>
@@ -226,7 +278,11 @@ function MountCard({ entry }: { entry: Entry }) {
 function Unmount({ name }: { name: string }) {
   const [force, setForce] = useState(false);
   return (
-    <DeedDialog title={S.dataset.unmountTitle(name)} verb={S.dataset.unmountVerb} deed={deeds.unmount(name, force)}>
+    <DeedDialog
+      title={S.dataset.unmountTitle(name)}
+      verb={S.dataset.unmountVerb}
+      deed={deeds.unmount(name, force)}
+    >
       <p>{S.dataset.unmountText}</p>
       <Check label={S.force} hint={S.dataset.unmountForce} value={force} set={setForce} />
     </DeedDialog>
@@ -295,7 +351,9 @@ function Preview({ name, recursive, clones }: { name: string; recursive: boolean
       <div>
         <p>
           {S.dataset.willGo(names.length)}
-          {said.reclaimed_bytes !== null && said.reclaimed_bytes !== undefined ? ` ${S.dataset.willFree(size(said.reclaimed_bytes))}` : ""}
+          {said.reclaimed_bytes !== null && said.reclaimed_bytes !== undefined
+            ? ` ${S.dataset.willFree(size(said.reclaimed_bytes))}`
+            : ""}
         </p>
         <ul class="short-list" tabIndex={0} aria-label={S.dataset.willGoLabel}>
           {names.slice(0, 50).map((n) => (
@@ -329,7 +387,11 @@ function DestroyDataset({ name, kind }: { name: string; kind: Entry["kind"] }) {
       }}
     >
       <Preview name={name} recursive={recursive} clones={clones} />
-      <Check label={snapshot ? S.dataset.sameBelow : S.dataset.allBelow} value={recursive} set={setRecursive} />
+      <Check
+        label={snapshot ? S.dataset.sameBelow : S.dataset.allBelow}
+        value={recursive}
+        set={setRecursive}
+      />
       <Check label={S.dataset.clonesToo} value={clones} set={setClones} />
       <Check label={S.force} hint={S.dataset.destroyForce} value={force} set={setForce} />
     </DeedDialog>
@@ -344,7 +406,11 @@ function Reshape({ name, now }: { name: string; now: string }) {
     const mine = new AbortController();
     setPlan(null);
     if (bytes)
-      ask("volume-reshape", { volume: name, action: "start", volblocksize: bytes, dry_run: true }, mine.signal).then(
+      ask(
+        "volume-reshape",
+        { volume: name, action: "start", volblocksize: bytes, dry_run: true },
+        mine.signal,
+      ).then(
         (p) => setPlan((p as Schemas["ReshapePlan"]) ?? null),
         (error: unknown) => error instanceof ApiError && setPlan(error),
       );
@@ -358,7 +424,12 @@ function Reshape({ name, now }: { name: string; now: string }) {
       missing={plan instanceof ApiError ? plan.message : undefined}
     >
       <p>{S.dataset.reshapeText(now)}</p>
-      <Choice label={S.datasets.block} value={block} set={setBlock} options={(S.values["volblocksize"] ?? []).map((v) => [v, v] as const)} />
+      <Choice
+        label={S.datasets.block}
+        value={block}
+        set={setBlock}
+        options={(S.values["volblocksize"] ?? []).map((v) => [v, v] as const)}
+      />
       {plan instanceof ApiError ? (
         <Fault error={plan} />
       ) : plan ? (
@@ -388,7 +459,10 @@ function Properties({ entry }: { entry: Entry }) {
     <Card
       title={S.dataset.tabs.properties}
       actions={
-        <Button needs="property-set" onClick={() => openDialog(<SetProperty dataset={entry.name} name="" value="" />)}>
+        <Button
+          needs="property-set"
+          onClick={() => openDialog(<SetProperty dataset={entry.name} name="" value="" />)}
+        >
           {S.dataset.setAnother}
         </Button>
       }
@@ -421,7 +495,9 @@ function Properties({ entry }: { entry: Entry }) {
               </td>
               <td class="value">
                 {p.name === "creation" ? when(p.parsable) : (p.value ?? "–")}
-                {p.received && p.source !== "received" ? <p class="hint">{S.dataset.received(p.received)}</p> : null}
+                {p.received && p.source !== "received" ? (
+                  <p class="hint">{S.dataset.received(p.received)}</p>
+                ) : null}
               </td>
               <td class="wide muted">{S.sourceOf(p.source)}</td>
               <td>
@@ -431,7 +507,9 @@ function Properties({ entry }: { entry: Entry }) {
                       needs="property-set"
                       kind="quiet"
                       label={S.change(p.name)}
-                      onClick={() => openDialog(<SetProperty dataset={entry.name} name={p.name} value={p.value ?? ""} />)}
+                      onClick={() =>
+                        openDialog(<SetProperty dataset={entry.name} name={p.name} value={p.value ?? ""} />)
+                      }
                     >
                       {S.set} …
                     </Button>
@@ -440,7 +518,11 @@ function Properties({ entry }: { entry: Entry }) {
                         needs="property-inherit"
                         kind="quiet"
                         label={S.dataset.inheritOf(p.name)}
-                        onClick={() => openDialog(<Inherit dataset={entry.name} name={p.name} received={Boolean(p.received)} />)}
+                        onClick={() =>
+                          openDialog(
+                            <Inherit dataset={entry.name} name={p.name} received={Boolean(p.received)} />,
+                          )
+                        }
                       >
                         {S.dataset.inherit}
                       </Button>
@@ -476,7 +558,14 @@ function SetProperty({ dataset, name, value }: { dataset: string; name: string; 
           <p>{S.zfsProperty[name]}</p>
         ) : null
       ) : (
-        <TextField label={S.name} value={property} set={setProperty} focus list={Object.keys(S.zfsProperty)} hint={S.dataset.userProperty} />
+        <TextField
+          label={S.name}
+          value={property}
+          set={setProperty}
+          focus
+          list={Object.keys(S.zfsProperty)}
+          hint={S.dataset.userProperty}
+        />
       )}
       <TextField
         label={S.value}
@@ -493,7 +582,11 @@ function Inherit({ dataset, name, received }: { dataset: string; name: string; r
   const [recursive, setRecursive] = useState(false);
   const [back, setBack] = useState(false);
   return (
-    <DeedDialog title={S.dataset.inheritOf(name)} verb={S.dataset.inherit} deed={deeds.inherit(dataset, name, { recursive, received: back })}>
+    <DeedDialog
+      title={S.dataset.inheritOf(name)}
+      verb={S.dataset.inherit}
+      deed={deeds.inherit(dataset, name, { recursive, received: back })}
+    >
       <p>{S.dataset.inheritText}</p>
       <Check label={S.dataset.recursiveBelow} value={recursive} set={setRecursive} />
       {received ? <Check label={S.dataset.backToReceived} value={back} set={setBack} /> : null}
@@ -510,8 +603,18 @@ function Snapshots({ name }: { name: string }) {
   const [picked, setPicked] = useState<ReadonlySet<string>>(new Set());
   const listed = useQuery(
     "dataset-list",
-    { names: [name], ...(below ? {} : { depth: 1 }), kinds: ["snapshot"], properties: ["used", "referenced", "creation", "userrefs"] },
-    { every: 30_000, on: (n) => (n.what === "created" || n.what === "destroyed" || n.what === "renamed") && Boolean(n.name?.startsWith(name)) },
+    {
+      names: [name],
+      ...(below ? {} : { depth: 1 }),
+      kinds: ["snapshot"],
+      properties: ["used", "referenced", "creation", "userrefs"],
+    },
+    {
+      every: 30_000,
+      on: (n) =>
+        (n.what === "created" || n.what === "destroyed" || n.what === "renamed") &&
+        Boolean(n.name?.startsWith(name)),
+    },
   );
   const rows = useMemo(() => {
     const all = (listed.data?.entries ?? []).filter((e) => e.name.includes(filter));
@@ -575,7 +678,12 @@ function Snapshots({ name }: { name: string }) {
                   <>
                     <Cell>
                       {own ? (
-                        <input type="checkbox" checked={picked.has(e.name)} aria-label={S.dataset.pickOf(e.name)} onChange={() => toggle(e.name)} />
+                        <input
+                          type="checkbox"
+                          checked={picked.has(e.name)}
+                          aria-label={S.dataset.pickOf(e.name)}
+                          onChange={() => toggle(e.name)}
+                        />
                       ) : null}
                     </Cell>
                     <Cell kind="row" title={e.name}>
@@ -629,7 +737,11 @@ function SnapshotPage({ entry }: { entry: Entry }) {
           <Button needs="dataset-rename" onClick={() => openDialog(<Rename name={name} />)}>
             {S.dataset.rename}
           </Button>
-          <Button needs="dataset-destroy" kind="remove" onClick={() => openDialog(<DestroyDataset name={name} kind="snapshot" />)}>
+          <Button
+            needs="dataset-destroy"
+            kind="remove"
+            onClick={() => openDialog(<DestroyDataset name={name} kind="snapshot" />)}
+          >
             {S.pool.destroy}
           </Button>
         </div>
@@ -638,7 +750,10 @@ function SnapshotPage({ entry }: { entry: Entry }) {
         <Facts
           of={[
             [S.dataset.of, <a href={to("dataset", dataset, { tab: "snapshots" })}>{dataset}</a>],
-            [S.dataset.creation, `${when(numberOf(entry, "creation"))} (${ago(numberOf(entry, "creation"))})`],
+            [
+              S.dataset.creation,
+              `${when(numberOf(entry, "creation"))} (${ago(numberOf(entry, "creation"))})`,
+            ],
             [S.dataset.snapshotUsed, valueOf(entry, "used")],
             [S.datasets.referenced, valueOf(entry, "referenced")],
             [S.dataset.written, valueOf(entry, "written")],
@@ -676,10 +791,18 @@ function SnapshotPage({ entry }: { entry: Entry }) {
 
 function Clone({ name }: { name: string }) {
   const [dataset = "", tag = ""] = name.split("@");
-  const [target, setTarget] = useState(`${dataset.includes("/") ? dataset : `${dataset}/clone`}-${tag}`.replace(/[^A-Za-z0-9_.:/-]/g, "-"));
+  const [target, setTarget] = useState(
+    `${dataset.includes("/") ? dataset : `${dataset}/clone`}-${tag}`.replace(/[^A-Za-z0-9_.:/-]/g, "-"),
+  );
   const [parents, setParents] = useState(false);
   return (
-    <DeedDialog title={S.dataset.cloneTitle(name)} verb={S.dataset.cloneVerb} deed={deeds.clone(name, target, parents)} missing={target.includes("/") ? undefined : S.datasets.nameIt} done={() => go("dataset", target)}>
+    <DeedDialog
+      title={S.dataset.cloneTitle(name)}
+      verb={S.dataset.cloneVerb}
+      deed={deeds.clone(name, target, parents)}
+      missing={target.includes("/") ? undefined : S.datasets.nameIt}
+      done={() => go("dataset", target)}
+    >
       <p>{S.dataset.cloneText}</p>
       <TextField label={S.import.newName} value={target} set={setTarget} focus />
       <Check label={S.datasets.parents} value={parents} set={setParents} />
@@ -691,7 +814,13 @@ function Rollback({ name }: { name: string }) {
   const [clones, setClones] = useState(false);
   const [force, setForce] = useState(false);
   return (
-    <DeedDialog title={S.dataset.rollbackTitle(name)} verb={S.dataset.rollbackVerb} danger typed={name.slice(name.indexOf("@") + 1)} deed={deeds.rollback(name, { later, clones, force })}>
+    <DeedDialog
+      title={S.dataset.rollbackTitle(name)}
+      verb={S.dataset.rollbackVerb}
+      danger
+      typed={name.slice(name.indexOf("@") + 1)}
+      deed={deeds.rollback(name, { later, clones, force })}
+    >
       <div class="warning">
         <Icon name="warn" />
         <p>{S.dataset.rollbackText}</p>
@@ -706,7 +835,12 @@ function HoldIt({ name }: { name: string }) {
   const [tag, setTag] = useState("keep");
   const [recursive, setRecursive] = useState(false);
   return (
-    <DeedDialog title={S.dataset.holdTitle(name)} verb={S.dataset.holdVerb} deed={deeds.hold(tag, [name], recursive, false)} missing={tag ? undefined : S.datasets.nameIt}>
+    <DeedDialog
+      title={S.dataset.holdTitle(name)}
+      verb={S.dataset.holdVerb}
+      deed={deeds.hold(tag, [name], recursive, false)}
+      missing={tag ? undefined : S.datasets.nameIt}
+    >
       <p>{S.dataset.holdText}</p>
       <TextField label={S.dataset.tag} value={tag} set={setTag} focus />
       <Check label={S.dataset.sameBelow} value={recursive} set={setRecursive} />
@@ -716,7 +850,12 @@ function HoldIt({ name }: { name: string }) {
 function Bookmark({ name }: { name: string }) {
   const [mark, setMark] = useState(name.replace("@", "#"));
   return (
-    <DeedDialog title={S.dataset.bookmarkTitle(name)} verb={S.dataset.bookmarkVerb} deed={deeds.bookmark(name, mark)} missing={mark.includes("#") ? undefined : S.datasets.nameIt}>
+    <DeedDialog
+      title={S.dataset.bookmarkTitle(name)}
+      verb={S.dataset.bookmarkVerb}
+      deed={deeds.bookmark(name, mark)}
+      missing={mark.includes("#") ? undefined : S.datasets.nameIt}
+    >
       <p>{S.dataset.bookmarkText}</p>
       <TextField label={S.name} value={mark} set={setMark} focus />
     </DeedDialog>
@@ -741,7 +880,11 @@ function Diff({ name }: { name: string }) {
     try {
       for await (const line of lines("diff", { from: name }, mine.signal)) {
         if (line === "complete") break;
-        const part = line as { changes?: Schemas["FileChange"][]; failed?: { kind: string; message: string }; unreadable?: string };
+        const part = line as {
+          changes?: Schemas["FileChange"][];
+          failed?: { kind: string; message: string };
+          unreadable?: string;
+        };
         if (part.failed) throw new ApiError(part.failed.kind, part.failed.message, 0);
         if (part.changes) found.push(...part.changes);
         if (Date.now() - shown > 200) {
@@ -752,11 +895,13 @@ function Diff({ name }: { name: string }) {
       setAt("done");
     } catch (caught) {
       setAt("stopped");
-      if (!mine.signal.aborted) setError(caught instanceof ApiError ? caught : new ApiError("failed", String(caught), 0));
+      if (!mine.signal.aborted)
+        setError(caught instanceof ApiError ? caught : new ApiError("failed", String(caught), 0));
     }
     setRows([...found]);
   };
-  const text = (path: Schemas["FilePath"]) => (typeof path === "string" ? path : new TextDecoder().decode(new Uint8Array(path as number[])));
+  const text = (path: Schemas["FilePath"]) =>
+    typeof path === "string" ? path : new TextDecoder().decode(new Uint8Array(path as number[]));
   const mark = { added: "+", removed: "−", modified: "M", renamed: "R" };
   return (
     <Card
@@ -775,7 +920,11 @@ function Diff({ name }: { name: string }) {
       {error ? <Fault error={error} /> : null}
       {at !== "idle" ? (
         <p class="small" role="status">
-          {at === "running" ? S.dataset.diffRuns(rows.length) : at === "done" ? S.dataset.diffDone(rows.length) : S.dataset.diffStopped(rows.length)}
+          {at === "running"
+            ? S.dataset.diffRuns(rows.length)
+            : at === "done"
+              ? S.dataset.diffDone(rows.length)
+              : S.dataset.diffStopped(rows.length)}
         </p>
       ) : null}
       {rows.length ? (
@@ -810,12 +959,26 @@ function Diff({ name }: { name: string }) {
 const KINDS = ["frequent", "hourly", "daily", "weekly", "monthly", "yearly"] as const;
 
 function Schedule({ name }: { name: string }) {
-  const listed = useQuery("snapshot-schedules", { datasets: [name] }, { every: 30_000, on: (n) => n.what === "set" || n.what === "created" });
+  const listed = useQuery(
+    "snapshot-schedules",
+    { datasets: [name] },
+    { every: 30_000, on: (n) => n.what === "set" || n.what === "created" },
+  );
   return (
     <Card
       title={S.dataset.tabs.schedule}
       actions={
-        <Button needs="property-set" onClick={() => openDialog(<SetSchedule name={name} now={listed.data?.entries.find((e) => e.dataset === name)?.schedule ?? ""} />)}>
+        <Button
+          needs="property-set"
+          onClick={() =>
+            openDialog(
+              <SetSchedule
+                name={name}
+                now={listed.data?.entries.find((e) => e.dataset === name)?.schedule ?? ""}
+              />,
+            )
+          }
+        >
           {S.pool.schedule}
         </Button>
       }
@@ -867,7 +1030,9 @@ function Schedule({ name }: { name: string }) {
 }
 function SetSchedule({ name, now }: { name: string; now: string }) {
   const given = new Map(now.split(",").map((p) => p.split("=") as [string, string | undefined]));
-  const [keep, setKeep] = useState<Record<string, string>>(Object.fromEntries(KINDS.map((k) => [k, given.get(k) ?? ""])));
+  const [keep, setKeep] = useState<Record<string, string>>(
+    Object.fromEntries(KINDS.map((k) => [k, given.get(k) ?? ""])),
+  );
   const [recursive, setRecursive] = useState(now ? given.has("recursive") : true);
   const parts = KINDS.filter((k) => Number(keep[k]) > 0).map((k) => `${k}=${Number(keep[k])}`);
   const value = parts.length ? [...parts, ...(recursive ? ["recursive"] : [])].join(",") : "off";
@@ -876,7 +1041,14 @@ function SetSchedule({ name, now }: { name: string; now: string }) {
       <p>{S.dataset.scheduleForm}</p>
       <div class="fields narrow">
         {KINDS.map((k) => (
-          <TextField key={k} label={S.dataset.kinds[k]} type="number" value={keep[k] ?? ""} set={(v) => setKeep({ ...keep, [k]: v })} placeholder="0" />
+          <TextField
+            key={k}
+            label={S.dataset.kinds[k]}
+            type="number"
+            value={keep[k] ?? ""}
+            set={(v) => setKeep({ ...keep, [k]: v })}
+            placeholder="0"
+          />
         ))}
       </div>
       <Check label={S.dataset.recursive} value={recursive} set={setRecursive} />
@@ -892,17 +1064,42 @@ function Encryption({ entry }: { entry: Entry }) {
       <Facts
         of={[
           [S.dataset.cipher, valueOf(entry, "encryption")],
-          [S.dataset.keyOf, root === entry.name ? S.dataset.ownKey : <a href={to("dataset", root, { tab: "encryption" })}>{root}</a>],
+          [
+            S.dataset.keyOf,
+            root === entry.name ? (
+              S.dataset.ownKey
+            ) : (
+              <a href={to("dataset", root, { tab: "encryption" })}>{root}</a>
+            ),
+          ],
           [S.dataset.keyFormat, valueOf(entry, "keyformat")],
           [S.dataset.keyLocation, valueOf(entry, "keylocation")],
-          [S.dataset.key, <Badge tone={available ? "good" : "warn"}>{available ? S.dataset.loaded : S.dataset.notLoaded}</Badge>],
+          [
+            S.dataset.key,
+            <Badge tone={available ? "good" : "warn"}>
+              {available ? S.dataset.loaded : S.dataset.notLoaded}
+            </Badge>,
+          ],
         ]}
       />
       <div class="actions">
         {available ? (
-          <DeedButton label={S.dataset.unload} text={S.dataset.unloadText} deed={() => deeds.unloadKey(root)} typed={base(root)} danger kind="" />
+          <DeedButton
+            label={S.dataset.unload}
+            text={S.dataset.unloadText}
+            deed={() => deeds.unloadKey(root)}
+            typed={base(root)}
+            danger
+            kind=""
+          />
         ) : (
-          <Button needs="key-load" kind="main" onClick={() => openDialog(<LoadKey name={root} prompt={valueOf(entry, "keylocation") === "prompt"} />)}>
+          <Button
+            needs="key-load"
+            kind="main"
+            onClick={() =>
+              openDialog(<LoadKey name={root} prompt={valueOf(entry, "keylocation") === "prompt"} />)
+            }
+          >
             {S.concern.loadKey}
           </Button>
         )}
@@ -913,9 +1110,22 @@ function Encryption({ entry }: { entry: Entry }) {
 function LoadKey({ name, prompt }: { name: string; prompt: boolean }) {
   const [passphrase, setPassphrase] = useState("");
   return (
-    <DeedDialog title={S.dataset.loadTitle(name)} verb={S.dataset.load} deed={deeds.loadKey(name, passphrase)} missing={prompt && !passphrase ? S.dataset.typeKey : undefined}>
+    <DeedDialog
+      title={S.dataset.loadTitle(name)}
+      verb={S.dataset.load}
+      deed={deeds.loadKey(name, passphrase)}
+      missing={prompt && !passphrase ? S.dataset.typeKey : undefined}
+    >
       <p>{S.dataset.loadText}</p>
-      <TextField label={S.dataset.keyField} type="password" value={passphrase} set={setPassphrase} focus autocomplete="current-password" hint={prompt ? undefined : S.dataset.keyFromLocation} />
+      <TextField
+        label={S.dataset.keyField}
+        type="password"
+        value={passphrase}
+        set={setPassphrase}
+        focus
+        autocomplete="current-password"
+        hint={prompt ? undefined : S.dataset.keyFromLocation}
+      />
     </DeedDialog>
   );
 }
@@ -933,13 +1143,28 @@ function Sharing({ entry }: { entry: Entry }) {
         ]}
       />
       <div class="actions">
-        <Button needs="property-set" onClick={() => openDialog(<SetProperty dataset={entry.name} name="sharenfs" value={share === "off" ? "on" : share} />)}>
+        <Button
+          needs="property-set"
+          onClick={() =>
+            openDialog(
+              <SetProperty dataset={entry.name} name="sharenfs" value={share === "off" ? "on" : share} />,
+            )
+          }
+        >
           {S.change("sharenfs")} …
         </Button>
         {share !== "off" ? (
           <>
-            <DeedButton label={S.dataset.share} text={S.dataset.shareText} deed={() => deeds.share(entry.name)} />
-            <DeedButton label={S.dataset.unshare} text={S.dataset.unshareText} deed={() => deeds.unshare(entry.name)} />
+            <DeedButton
+              label={S.dataset.share}
+              text={S.dataset.shareText}
+              deed={() => deeds.share(entry.name)}
+            />
+            <DeedButton
+              label={S.dataset.unshare}
+              text={S.dataset.unshareText}
+              deed={() => deeds.unshare(entry.name)}
+            />
           </>
         ) : null}
         <a class="button" href={to("shares")}>
@@ -949,4 +1174,3 @@ function Sharing({ entry }: { entry: Entry }) {
     </Card>
   );
 }
-

@@ -11,11 +11,24 @@ import { pools, type Dataset, type News } from "../state";
 import { S } from "../strings";
 
 export const datasetNews = (news: News) =>
-  ["created", "destroyed", "renamed", "promoted", "replaced", "resized", "set", "opened", "closed"].includes(news.what);
+  ["created", "destroyed", "renamed", "promoted", "replaced", "resized", "set", "opened", "closed"].includes(
+    news.what,
+  );
 
-const COLUMNS = ["used", "available", "referenced", "compressratio", "mountpoint", "mounted", "volsize", "encryption", "keystatus"];
+const COLUMNS = [
+  "used",
+  "available",
+  "referenced",
+  "compressratio",
+  "mountpoint",
+  "mounted",
+  "volsize",
+  "encryption",
+  "keystatus",
+];
 type Entry = Schemas["DatasetEntry"];
-export const valueOf = (entry: Entry | undefined, name: string) => entry?.properties.find((p) => p.name === name)?.value ?? "–";
+export const valueOf = (entry: Entry | undefined, name: string) =>
+  entry?.properties.find((p) => p.name === name)?.value ?? "–";
 export const numberOf = (entry: Entry | undefined, name: string) =>
   Number(entry?.properties.find((p) => p.name === name)?.parsable ?? 0);
 
@@ -31,7 +44,8 @@ export function Datasets() {
   const known = useMemo(() => new Map((listed.data?.entries ?? []).map((e) => [e.name, e])), [listed.data]);
   const all = useMemo(() => {
     const list: Dataset[] = [];
-    for (const pool of pools.value.values()) if (!only || pool.name === only) list.push(...pool.datasets.values());
+    for (const pool of pools.value.values())
+      if (!only || pool.name === only) list.push(...pool.datasets.values());
     // A slash sorts before all others, so that children follow their parents.
     return list
       .map((d) => ({ ...d, key: d.name.replaceAll("/", "\u0001") }))
@@ -156,7 +170,9 @@ export function Datasets() {
                   <Cell kind="num wide">{valueOf(entry, "referenced")}</Cell>
                   <Cell kind="num wide2">{valueOf(entry, "compressratio")}</Cell>
                   <Cell kind="wide2 muted">
-                    {d.kind === "volume" ? S.datasets.volumeOf(size(d.volume_bytes)) : valueOf(entry, "mountpoint")}
+                    {d.kind === "volume"
+                      ? S.datasets.volumeOf(size(d.volume_bytes))
+                      : valueOf(entry, "mountpoint")}
                   </Cell>
                 </>
               );
@@ -241,19 +257,36 @@ export function Create({ above }: { above: string }) {
               label={S.datasets.block}
               value={block}
               set={setBlock}
-              options={[["", "16K"] as const, ...["4K", "8K", "32K", "64K", "128K"].map((v) => [v, v] as const)]}
+              options={[
+                ["", "16K"] as const,
+                ...["4K", "8K", "32K", "64K", "128K"].map((v) => [v, v] as const),
+              ]}
               hint={S.datasets.blockHint}
             />
           </>
         ) : (
           <>
-            <TextField label={S.datasets.quota} value={quota} set={setQuota} placeholder="100G" hint={S.datasets.quotaHint} />
-            <TextField label={S.datasets.mountpoint} value={mountpoint} set={setMountpoint} hint={S.datasets.mountpointHint} />
+            <TextField
+              label={S.datasets.quota}
+              value={quota}
+              set={setQuota}
+              placeholder="100G"
+              hint={S.datasets.quotaHint}
+            />
+            <TextField
+              label={S.datasets.mountpoint}
+              value={mountpoint}
+              set={setMountpoint}
+              hint={S.datasets.mountpointHint}
+            />
             <Choice
               label={S.datasets.record}
               value={record}
               set={setRecord}
-              options={[["", S.datasets.inherited] as const, ...(S.values["recordsize"] ?? []).map((v) => [v, v] as const)]}
+              options={[
+                ["", S.datasets.inherited] as const,
+                ...(S.values["recordsize"] ?? []).map((v) => [v, v] as const),
+              ]}
               hint={S.datasets.recordHint}
             />
           </>
@@ -262,14 +295,25 @@ export function Create({ above }: { above: string }) {
           label={S.create.compression}
           value={compression}
           set={setCompression}
-          options={[["", S.datasets.inherited] as const, ...["lz4", "zstd", "gzip", "off"].map((v) => [v, v] as const)]}
+          options={[
+            ["", S.datasets.inherited] as const,
+            ...["lz4", "zstd", "gzip", "off"].map((v) => [v, v] as const),
+          ]}
         />
       </div>
-      {volume ? <Check label={S.datasets.sparse} hint={S.datasets.sparseHint} value={sparse} set={setSparse} /> : null}
+      {volume ? (
+        <Check label={S.datasets.sparse} hint={S.datasets.sparseHint} value={sparse} set={setSparse} />
+      ) : null}
       <Check label={S.datasets.parents} value={parents} set={setParents} />
       <Check label={S.datasets.encrypt} hint={S.create.encryptText} value={encrypted} set={setEncrypted} />
       {encrypted ? (
-        <TextField label={S.create.passphrase} type="password" autocomplete="new-password" value={passphrase} set={setPassphrase} />
+        <TextField
+          label={S.create.passphrase}
+          type="password"
+          autocomplete="new-password"
+          value={passphrase}
+          set={setPassphrase}
+        />
       ) : null}
     </DeedDialog>
   );

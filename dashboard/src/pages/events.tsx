@@ -3,7 +3,20 @@ import { useMemo, useState } from "preact/hooks";
 import { commandLine, when } from "../format";
 import * as deeds from "../deeds";
 import { DeedButton, Modal } from "../parts/deed";
-import { Badge, Button, Card, Cell, Check, CommandLine, Empty, Fault, Table, TextField, Virtual, type Tone } from "../parts/ui";
+import {
+  Badge,
+  Button,
+  Card,
+  Cell,
+  Check,
+  CommandLine,
+  Empty,
+  Fault,
+  Table,
+  TextField,
+  Virtual,
+  type Tone,
+} from "../parts/ui";
 import { useQuery } from "../query";
 import { events as fed, may, type PoolEvent } from "../state";
 import { S } from "../strings";
@@ -33,7 +46,10 @@ export function Events() {
     return [...all.values()]
       .filter((e) => e.eid > cleared)
       .filter((e) => !quiet || !/history_event|config_sync/.test(e.class))
-      .filter((e) => !wanted || `${e.class} ${field(e, "pool")} ${field(e, "vdev_path")}`.toLowerCase().includes(wanted))
+      .filter(
+        (e) =>
+          !wanted || `${e.class} ${field(e, "pool")} ${field(e, "vdev_path")}`.toLowerCase().includes(wanted),
+      )
       .sort((a, b) => b.eid - a.eid);
   }, [asked.data, fed.value, filter, quiet, cleared]);
   if (!may("events"))

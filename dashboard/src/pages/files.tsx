@@ -23,9 +23,16 @@ export function Files({ dataset, mountpoint }: { dataset: string; mountpoint: st
     setBusy(true);
     setError(undefined);
     try {
-      const list = await ask("file-list", { dataset, path, ...(after ? { after } : {}), limit: 1000 }, signal);
+      const list = await ask(
+        "file-list",
+        { dataset, path, ...(after ? { after } : {}), limit: 1000 },
+        signal,
+      );
       const all = [...before, ...list.entries];
-      all.sort((a, b) => Number(b.kind === "directory") - Number(a.kind === "directory") || a.name.localeCompare(b.name));
+      all.sort(
+        (a, b) =>
+          Number(b.kind === "directory") - Number(a.kind === "directory") || a.name.localeCompare(b.name),
+      );
       setEntries(all);
       setNext(list.next ?? null);
     } catch (caught) {
@@ -92,7 +99,11 @@ export function Files({ dataset, mountpoint }: { dataset: string; mountpoint: st
                     kind="quiet"
                     off={e.is_exact === false ? S.files.strange : undefined}
                     label={S.files.restoreOf(e.name)}
-                    onClick={() => openDialog(<Restore snapshot={dataset} path={join(path, e.name)} mountpoint={mountpoint} />)}
+                    onClick={() =>
+                      openDialog(
+                        <Restore snapshot={dataset} path={join(path, e.name)} mountpoint={mountpoint} />,
+                      )
+                    }
                   >
                     {S.files.restore}
                   </Button>
@@ -108,7 +119,10 @@ export function Files({ dataset, mountpoint }: { dataset: string; mountpoint: st
       )}
       {next ? (
         <p class="actions">
-          <Button off={busy ? S.working : undefined} onClick={() => void load(next, entries, new AbortController().signal)}>
+          <Button
+            off={busy ? S.working : undefined}
+            onClick={() => void load(next, entries, new AbortController().signal)}
+          >
             {S.files.more}
           </Button>
         </p>

@@ -3,11 +3,32 @@ import { useState } from "preact/hooks";
 import { ApiError, ask, type Schemas } from "../api/client";
 import * as deeds from "../deeds";
 import { DeedButton, DeedDialog, openDialog } from "../parts/deed";
-import { Badge, Button, Card, Check, Choice, CommandLine, Empty, Fault, Icon, Shown, TextField } from "../parts/ui";
+import {
+  Badge,
+  Button,
+  Card,
+  Check,
+  Choice,
+  CommandLine,
+  Empty,
+  Fault,
+  Icon,
+  Shown,
+  TextField,
+} from "../parts/ui";
 import { useQuery } from "../query";
 import { S } from "../strings";
 
-const EVENTS = ["fault", "online", "scrub-finished", "resilver-finished", "spare-in-use", "suspended", "data-error", "all"] as const;
+const EVENTS = [
+  "fault",
+  "online",
+  "scrub-finished",
+  "resilver-finished",
+  "spare-in-use",
+  "suspended",
+  "data-error",
+  "all",
+] as const;
 type Hook = Schemas["Hook"];
 const textOf = (hook: Hook) => ("command" in hook.action ? hook.action.command : hook.action.webhook);
 
@@ -75,7 +96,9 @@ function Row({ hook, reload }: { hook: Hook; reload: () => void }) {
           <div class="stack">
             <p>
               {tested.outcome ? (
-                <Badge tone={/^(exit code 0|ok|done|200|2\d\d)/i.test(tested.outcome) ? "good" : "plain"}>{tested.outcome}</Badge>
+                <Badge tone={/^(exit code 0|ok|done|200|2\d\d)/i.test(tested.outcome) ? "good" : "plain"}>
+                  {tested.outcome}
+                </Badge>
               ) : (
                 <span class="muted">{S.hooks.dryRun}</span>
               )}
@@ -97,10 +120,20 @@ function Row({ hook, reload }: { hook: Hook; reload: () => void }) {
         <Button needs="hook-test" onClick={() => void test(false)} label={S.hooks.testOf(hook.name)}>
           {S.hooks.test}
         </Button>
-        <Button needs="hook-add" onClick={() => openDialog(<Add reload={reload} hook={hook} />)} label={S.hooks.changeOf(hook.name)}>
+        <Button
+          needs="hook-add"
+          onClick={() => openDialog(<Add reload={reload} hook={hook} />)}
+          label={S.hooks.changeOf(hook.name)}
+        >
           {S.hooks.change}
         </Button>
-        <DeedButton label={S.hooks.remove} title={S.hooks.removeOf(hook.name)} text={S.hooks.removeText} deed={() => deeds.removeHook(hook.name)} done={reload} />
+        <DeedButton
+          label={S.hooks.remove}
+          title={S.hooks.removeOf(hook.name)}
+          text={S.hooks.removeText}
+          deed={() => deeds.removeHook(hook.name)}
+          done={reload}
+        />
       </div>
     </li>
   );
@@ -108,18 +141,30 @@ function Row({ hook, reload }: { hook: Hook; reload: () => void }) {
 
 function Add({ reload, hook }: { reload: () => void; hook?: Hook }) {
   const [name, setName] = useState(hook?.name ?? "");
-  const [kind, setKind] = useState<"webhook" | "command">(hook && "command" in hook.action ? "command" : "webhook");
+  const [kind, setKind] = useState<"webhook" | "command">(
+    hook && "command" in hook.action ? "command" : "webhook",
+  );
   const [text, setText] = useState(hook ? textOf(hook) : "");
-  const [events, setEvents] = useState<readonly string[]>(hook?.events ?? ["fault", "data-error", "suspended"]);
-  const [other, setOther] = useState((hook?.events ?? []).filter((e) => !EVENTS.includes(e as "all")).join(" "));
-  const all = [...events.filter((e) => EVENTS.includes(e as "all")), ...other.split(/[\s,]+/).filter(Boolean)];
-  const toggle = (e: string) => setEvents(events.includes(e) ? events.filter((x) => x !== e) : [...events, e]);
+  const [events, setEvents] = useState<readonly string[]>(
+    hook?.events ?? ["fault", "data-error", "suspended"],
+  );
+  const [other, setOther] = useState(
+    (hook?.events ?? []).filter((e) => !EVENTS.includes(e as "all")).join(" "),
+  );
+  const all = [
+    ...events.filter((e) => EVENTS.includes(e as "all")),
+    ...other.split(/[\s,]+/).filter(Boolean),
+  ];
+  const toggle = (e: string) =>
+    setEvents(events.includes(e) ? events.filter((x) => x !== e) : [...events, e]);
   return (
     <DeedDialog
       title={hook ? S.hooks.changeOf(hook.name) : S.hooks.addTitle}
       verb={S.hooks.save}
       deed={deeds.addHook(name, all, kind, text || (kind === "command" ? "COMMAND" : "http://…"))}
-      missing={!name ? S.datasets.nameIt : !all.length ? S.hooks.chooseEvents : !text ? S.hooks.sayWhat : undefined}
+      missing={
+        !name ? S.datasets.nameIt : !all.length ? S.hooks.chooseEvents : !text ? S.hooks.sayWhat : undefined
+      }
       done={reload}
     >
       <TextField label={S.name} value={name} set={setName} focus={!hook} placeholder="mail" />
@@ -145,7 +190,11 @@ function Add({ reload, hook }: { reload: () => void; hook?: Hook }) {
         label={kind === "command" ? S.hooks.command : S.hooks.webhook}
         value={text}
         set={setText}
-        placeholder={kind === "command" ? 'echo "$ZEVENT_POOL: $ZEVENT_CLASS" | mail root' : "http://monitor.example/events"}
+        placeholder={
+          kind === "command"
+            ? 'echo "$ZEVENT_POOL: $ZEVENT_CLASS" | mail root'
+            : "http://monitor.example/events"
+        }
         hint={kind === "command" ? S.hooks.commandHint : S.hooks.webhookHint}
       />
     </DeedDialog>

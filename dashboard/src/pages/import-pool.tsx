@@ -15,7 +15,11 @@ export function ImportPool() {
   const [typed, setTyped] = useState("");
   const [search, setSearch] = useState<string[]>([]);
   const [destroyed, setDestroyed] = useState(false);
-  const found = useQuery("pool-discover", { search, destroyed }, { on: (n) => n.what === "closed" || n.what === "opened" });
+  const found = useQuery(
+    "pool-discover",
+    { search, destroyed },
+    { on: (n) => n.what === "closed" || n.what === "opened" },
+  );
   const look = () => {
     const next = typed.split(/[\s,]+/).filter(Boolean);
     if (next.join() === search.join()) found.reload();
@@ -32,7 +36,13 @@ export function ImportPool() {
             look();
           }}
         >
-          <TextField label={S.import.folders} value={typed} set={setTyped} hint={S.import.foldersHint} placeholder="/dev/disk/by-id" />
+          <TextField
+            label={S.import.folders}
+            value={typed}
+            set={setTyped}
+            hint={S.import.foldersHint}
+            placeholder="/dev/disk/by-id"
+          />
           <Button type="submit" needs="pool-discover">
             {S.import.look}
           </Button>
@@ -67,11 +77,16 @@ function Found({ pool, search }: { pool: Schemas["ImportablePool"]; search: stri
     <Card
       title={
         <>
-          {pool.name} <State state={pool.state} /> {pool.destroyed ? <Badge tone="warn">{S.import.wasDestroyed}</Badge> : null}
+          {pool.name} <State state={pool.state} />{" "}
+          {pool.destroyed ? <Badge tone="warn">{S.import.wasDestroyed}</Badge> : null}
         </>
       }
       actions={
-        <Button needs="pool-import" kind="main" onClick={() => openDialog(<Import pool={pool} search={search} />)}>
+        <Button
+          needs="pool-import"
+          kind="main"
+          onClick={() => openDialog(<Import pool={pool} search={search} />)}
+        >
           {S.import.import}
         </Button>
       }

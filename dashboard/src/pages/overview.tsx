@@ -10,7 +10,17 @@ import { arrived, may, pools, type News } from "../state";
 import { S } from "../strings";
 
 export const statusNews = (news: News) =>
-  ["opened", "closed", "configured", "vdev-state", "job", "suspended", "resumed", "errors", "pool-set"].includes(news.what);
+  [
+    "opened",
+    "closed",
+    "configured",
+    "vdev-state",
+    "job",
+    "suspended",
+    "resumed",
+    "errors",
+    "pool-set",
+  ].includes(news.what);
 
 export function Mends({ of }: { of: Mend[] }) {
   return (
@@ -125,9 +135,17 @@ function PoolCard({ status, listed }: { status: Status; listed: Schemas["PoolEnt
 
 export function Overview() {
   const status = useQuery("pool-status", {}, { every: 5000, on: statusNews });
-  const listed = useQuery("pool-list", { properties: ["fragmentation", "dedupratio"] }, { every: 30_000, on: statusNews });
+  const listed = useQuery(
+    "pool-list",
+    { properties: ["fragmentation", "dedupratio"] },
+    { every: 30_000, on: statusNews },
+  );
   const schedules = useQuery("scrub-schedules", {}, { every: 60_000, on: statusNews });
-  const keys = useQuery("key-list", { recursive: true }, { every: 60_000, on: (n) => n.what === "set" || n.what === "created" });
+  const keys = useQuery(
+    "key-list",
+    { recursive: true },
+    { every: 60_000, on: (n) => n.what === "set" || n.what === "created" },
+  );
   return (
     <>
       <h1>{S.overview.title}</h1>
@@ -167,7 +185,13 @@ export function Overview() {
                 tone: "info",
                 pool: key.dataset.split("/")[0] ?? "",
                 text: S.concern.noKey(key.dataset),
-                mends: [{ label: S.concern.loadKey, text: "", href: { page: "dataset", name: key.dataset, query: { tab: "encryption" } } }],
+                mends: [
+                  {
+                    label: S.concern.loadKey,
+                    text: "",
+                    href: { page: "dataset", name: key.dataset, query: { tab: "encryption" } },
+                  },
+                ],
               });
           const rank = { bad: 0, warn: 1, info: 2 };
           list.sort((a, b) => rank[a.tone] - rank[b.tone]);
@@ -176,7 +200,11 @@ export function Overview() {
             <>
               <div class="pool-cards">
                 {all.map((s) => (
-                  <PoolCard key={s.guid} status={s} listed={listed.data?.entries.find((e) => e.name === s.name)} />
+                  <PoolCard
+                    key={s.guid}
+                    status={s}
+                    listed={listed.data?.entries.find((e) => e.name === s.name)}
+                  />
                 ))}
               </div>
               <div class="columns">

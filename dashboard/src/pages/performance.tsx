@@ -114,7 +114,8 @@ function useArc() {
   const before = useRef<Record<string, number> | undefined>(undefined);
   const [, again] = useState(0);
   useEffect(() => {
-    const now = counters.data?.groups.find((g) => g.name === "arcstats")?.counters as Record<string, number> | undefined;
+    const now = counters.data?.groups.find((g) => g.name === "arcstats")?.counters as
+      Record<string, number> | undefined;
     if (!now) return;
     const was = before.current;
     if (was) {
@@ -173,7 +174,13 @@ function Live({ pool }: { pool: string }) {
   const rates = useMemo(() => [times, list.map((s) => s.read), list.map((s) => s.write)], [times]);
   const ops = useMemo(() => [times, list.map((s) => s.reads), list.map((s) => s.writes)], [times]);
   const waits = useMemo(
-    () => [times, list.map((s) => s.readP50), list.map((s) => s.readP99), list.map((s) => s.writeP50), list.map((s) => s.writeP99)],
+    () => [
+      times,
+      list.map((s) => s.readP50),
+      list.map((s) => s.readP99),
+      list.map((s) => s.writeP50),
+      list.map((s) => s.writeP99),
+    ],
     [times],
   );
   const heat = useMemo(() => list.map((s) => s.heat), [times]);
@@ -239,7 +246,9 @@ function Live({ pool }: { pool: string }) {
             lines={[{ label: S.perf.hitRate, colour: "--read", fill: true }]}
             format={(v) => percent(v)}
             most={1}
-            now={[newest?.hit === null || newest?.hit === undefined ? S.perf.noReads : percent(newest.hit, 1)]}
+            now={[
+              newest?.hit === null || newest?.hit === undefined ? S.perf.noReads : percent(newest.hit, 1),
+            ]}
           />
         </Card>
         <Card>
@@ -264,7 +273,14 @@ function Live({ pool }: { pool: string }) {
                 [S.perf.logical, size(written.logical_bytes)],
                 [S.perf.compressed, size(written.compressed_bytes)],
                 [S.perf.allocated, size(written.allocated_bytes)],
-                [S.perf.devices, size((written.device_bytes ?? 0) + (written.metadata_device_bytes ?? 0) + (written.log_device_bytes ?? 0))],
+                [
+                  S.perf.devices,
+                  size(
+                    (written.device_bytes ?? 0) +
+                      (written.metadata_device_bytes ?? 0) +
+                      (written.log_device_bytes ?? 0),
+                  ),
+                ],
                 [S.perf.metadata, size(written.metadata_bytes)],
                 [S.perf.log, size(written.log_bytes)],
                 written.logical_bytes
@@ -290,7 +306,10 @@ function Groups({ pool }: { pool: string }) {
     () => [done.map((t) => Number(t.birth_ns) / 1e9), done.map((t) => Number(t.stime_ns))],
     [last?.txg],
   );
-  const dirty = useMemo(() => [done.map((t) => Number(t.birth_ns) / 1e9), done.map((t) => Number(t.ndirty))], [last?.txg]);
+  const dirty = useMemo(
+    () => [done.map((t) => Number(t.birth_ns) / 1e9), done.map((t) => Number(t.ndirty))],
+    [last?.txg],
+  );
   return (
     <>
       <Card>
@@ -298,9 +317,7 @@ function Groups({ pool }: { pool: string }) {
           label={S.perf.txgs}
           data={data}
           points
-          lines={[
-            { label: S.perf.sync, colour: "--write" },
-          ]}
+          lines={[{ label: S.perf.sync, colour: "--write" }]}
           format={(v) => latency(v)}
           now={[last ? latency(Number(last.stime_ns)) : "–"]}
         />

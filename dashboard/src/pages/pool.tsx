@@ -62,10 +62,20 @@ export function useRates(pool: string): { rates: Rates; whole: { read: number; w
         const was = old.get(String(now.guid));
         if (!was) continue;
         const ops = now.read.operations + now.write.operations - was.read.operations - was.write.operations;
-        const ns = Number(now.read.total_ns) + Number(now.write.total_ns) - Number(was.read.total_ns) - Number(was.write.total_ns);
+        const ns =
+          Number(now.read.total_ns) +
+          Number(now.write.total_ns) -
+          Number(was.read.total_ns) -
+          Number(was.write.total_ns);
         next.set(String(now.guid), {
-          read: (now.read.bytes + (now.scrub?.bytes ?? 0) - was.read.bytes - (was.scrub?.bytes ?? 0)) / seconds,
-          write: (now.write.bytes + (now.sync_write?.bytes ?? 0) - was.write.bytes - (was.sync_write?.bytes ?? 0)) / seconds,
+          read:
+            (now.read.bytes + (now.scrub?.bytes ?? 0) - was.read.bytes - (was.scrub?.bytes ?? 0)) / seconds,
+          write:
+            (now.write.bytes +
+              (now.sync_write?.bytes ?? 0) -
+              was.write.bytes -
+              (was.sync_write?.bytes ?? 0)) /
+            seconds,
           latency: ops > 0 ? ns / ops : 0,
           busy: ops / seconds,
         });
@@ -86,7 +96,11 @@ export function useRates(pool: string): { rates: Rates; whole: { read: number; w
 export function PoolPage() {
   const name = route.value.name;
   const tab = route.value.query.get("tab") ?? "devices";
-  const status = useQuery("pool-status", { pools: [name], files: tab === "damaged" }, { every: 3000, on: statusNews });
+  const status = useQuery(
+    "pool-status",
+    { pools: [name], files: tab === "damaged" },
+    { every: 3000, on: statusNews },
+  );
   const schedule = useQuery("scrub-schedules", { pools: [name] }, { on: statusNews });
   if (arrived.value && !pools.value.has(name) && !status.data?.entries.length)
     return (
@@ -152,17 +166,29 @@ function Head({ status }: { status: Status }) {
         </div>
       </div>
       <Card>
-        <Meter part={all ? used / all : 0} tone={fullness(all ? used / all : 0)} label={S.overview.usedOf(status.name)} />
+        <Meter
+          part={all ? used / all : 0}
+          tone={fullness(all ? used / all : 0)}
+          label={S.overview.usedOf(status.name)}
+        />
         <Facts
           of={[
             [S.pool.used, S.pool.usedOf(size(used), size(all))],
             [S.pool.free, size(Math.max(0, all - used))],
             pool?.freeing ? [S.pool.freeing, size(pool.freeing)] : false,
-            [S.pool.fragmentation, space?.fragmentation === null || space?.fragmentation === undefined ? "–" : `${space.fragmentation}%`],
+            [
+              S.pool.fragmentation,
+              space?.fragmentation === null || space?.fragmentation === undefined
+                ? "–"
+                : `${space.fragmentation}%`,
+            ],
             space?.expandable ? [S.pool.expandable, size(space.expandable)] : false,
             [S.pool.lastScan, lastScan(status)],
             status.checkpoint
-              ? [S.pool.checkpoint, S.pool.checkpointOf(when(status.checkpoint.start_time), size(status.checkpoint.space))]
+              ? [
+                  S.pool.checkpoint,
+                  S.pool.checkpointOf(when(status.checkpoint.start_time), size(status.checkpoint.space)),
+                ]
               : false,
             [S.pool.txg, String(status.txg)],
           ]}
@@ -192,7 +218,11 @@ function MoreDeeds({ status }: { status: Status }) {
           off={status.checkpoint.discarding ? S.pool.discarding : undefined}
         />
       ) : (
-        <DeedButton label={S.pool.takeCheckpoint} text={S.pool.checkpointText} deed={() => deeds.checkpoint(pool, false)} />
+        <DeedButton
+          label={S.pool.takeCheckpoint}
+          text={S.pool.checkpointText}
+          deed={() => deeds.checkpoint(pool, false)}
+        />
       )}
       <Button needs="pool-export" onClick={() => openDialog(<Export pool={pool} />)}>
         {S.pool.export}
@@ -206,7 +236,13 @@ function MoreDeeds({ status }: { status: Status }) {
 function Export({ pool }: { pool: string }) {
   const [force, setForce] = useState(false);
   return (
-    <DeedDialog title={S.pool.exportTitle(pool)} verb={S.pool.exportVerb} deed={deeds.exportPool(pool, force)} typed={pool} danger>
+    <DeedDialog
+      title={S.pool.exportTitle(pool)}
+      verb={S.pool.exportVerb}
+      deed={deeds.exportPool(pool, force)}
+      typed={pool}
+      danger
+    >
       <p>{S.pool.exportText}</p>
       <Check label={S.force} hint={S.pool.exportForce} value={force} set={setForce} />
     </DeedDialog>
@@ -215,7 +251,13 @@ function Export({ pool }: { pool: string }) {
 function Destroy({ pool }: { pool: string }) {
   const [force, setForce] = useState(false);
   return (
-    <DeedDialog title={S.pool.destroyTitle(pool)} verb={S.pool.destroyVerb} deed={deeds.destroyPool(pool, force)} typed={pool} danger>
+    <DeedDialog
+      title={S.pool.destroyTitle(pool)}
+      verb={S.pool.destroyVerb}
+      deed={deeds.destroyPool(pool, force)}
+      typed={pool}
+      danger
+    >
       <div class="warning">
         <Icon name="warn" />
         <p>{S.pool.destroyText(pools.value.get(pool)?.datasets.size ?? 0)}</p>
@@ -300,7 +342,11 @@ function Devices({ status, schedule }: { status: Status; schedule: Answer<Schema
             ) : null;
           })}
         </div>
-        {device ? <DevicePanel pool={pool} status={status} device={device} rates={rates} /> : <p class="hint">{S.pool.choose}</p>}
+        {device ? (
+          <DevicePanel pool={pool} status={status} device={device} rates={rates} />
+        ) : (
+          <p class="hint">{S.pool.choose}</p>
+        )}
       </Card>
       <Card title={S.pool.care}>
         <div class="actions">
@@ -320,8 +366,16 @@ function Devices({ status, schedule }: { status: Status; schedule: Answer<Schema
           ) : null}
           <ScanButton pool={pool} what="resilver" label={S.pool.resilver} text={S.pool.resilverText} />
           <DeedButton label={S.pool.clearAll} text={S.pool.clearAllText} deed={() => deeds.clear(pool)} />
-          <DeedButton label={S.pool.trim} text={S.pool.trimText} deed={() => deeds.sweep(pool, "trim", "start")} />
-          <DeedButton label={S.pool.initialize} text={S.pool.initializeText} deed={() => deeds.sweep(pool, "initialize", "start")} />
+          <DeedButton
+            label={S.pool.trim}
+            text={S.pool.trimText}
+            deed={() => deeds.sweep(pool, "trim", "start")}
+          />
+          <DeedButton
+            label={S.pool.initialize}
+            text={S.pool.initializeText}
+            deed={() => deeds.sweep(pool, "initialize", "start")}
+          />
           <DeedButton label={S.pool.reopen} text={S.pool.reopenText} deed={() => deeds.reopenPool(pool)} />
         </div>
         <p class="split">
@@ -330,7 +384,10 @@ function Devices({ status, schedule }: { status: Status; schedule: Answer<Schema
               ? S.pool.scheduled(planned.schedule, planned.next ? ago(planned.next) : "–")
               : S.pool.unscheduled}
           </span>
-          <Button needs="scrub-schedule-set" onClick={() => openDialog(<Schedule pool={pool} now={planned?.schedule ?? "off"} />)}>
+          <Button
+            needs="scrub-schedule-set"
+            onClick={() => openDialog(<Schedule pool={pool} now={planned?.schedule ?? "off"} />)}
+          >
             {S.pool.schedule}
           </Button>
         </p>
@@ -339,7 +396,17 @@ function Devices({ status, schedule }: { status: Status; schedule: Answer<Schema
   );
 }
 
-function ScanButton({ pool, what, label, text }: { pool: string; what: ScanDeed; label: string; text: string }) {
+function ScanButton({
+  pool,
+  what,
+  label,
+  text,
+}: {
+  pool: string;
+  what: ScanDeed;
+  label: string;
+  text: string;
+}) {
   return <DeedButton label={label} text={text} deed={() => deeds.scan(pool, what)} />;
 }
 
@@ -365,12 +432,28 @@ function Schedule({ pool, now }: { pool: string; now: string }) {
   const [value, setValue] = useState(now);
   return (
     <DeedDialog title={S.pool.scheduleTitle(pool)} verb={S.set} deed={deeds.scrubSchedule(pool, value)}>
-      <TextField label={S.pool.howOften} value={value} set={setValue} list={["daily", "weekly", "monthly", "10d", "off"]} hint={S.pool.howOftenHint} />
+      <TextField
+        label={S.pool.howOften}
+        value={value}
+        set={setValue}
+        list={["daily", "weekly", "monthly", "10d", "off"]}
+        hint={S.pool.howOftenHint}
+      />
     </DeedDialog>
   );
 }
 
-function Group({ pool, vdev, rates, chosen }: { pool: string; vdev: Vdev; rates: Rates; chosen: string | null }) {
+function Group({
+  pool,
+  vdev,
+  rates,
+  chosen,
+}: {
+  pool: string;
+  vdev: Vdev;
+  rates: Rates;
+  chosen: string | null;
+}) {
   if (!vdev.children.length) return <Disk pool={pool} vdev={vdev} rates={rates} chosen={chosen} />;
   const of = rates.get(String(vdev.guid));
   const space = vdev.space;
@@ -379,7 +462,9 @@ function Group({ pool, vdev, rates, chosen }: { pool: string; vdev: Vdev; rates:
       <p class="vdev-head">
         <strong>{vdev.name}</strong>
         <State state={vdev.state} {...(S.aux[vdev.aux] ? { title: S.aux[vdev.aux] as string } : {})} />
-        {space?.size ? <span class="muted small num">{S.pool.usedOf(size(space.allocated), size(space.size))}</span> : null}
+        {space?.size ? (
+          <span class="muted small num">{S.pool.usedOf(size(space.allocated), size(space.size))}</span>
+        ) : null}
         {of ? <span class="muted small num">{S.pool.rates(rate(of.read), rate(of.write))}</span> : null}
       </p>
       <div class="vdev-tops">
@@ -391,12 +476,29 @@ function Group({ pool, vdev, rates, chosen }: { pool: string; vdev: Vdev; rates:
   );
 }
 
-function Disk({ pool, vdev, rates, chosen }: { pool: string; vdev: Vdev; rates: Rates; chosen: string | null }) {
+function Disk({
+  pool,
+  vdev,
+  rates,
+  chosen,
+}: {
+  pool: string;
+  vdev: Vdev;
+  rates: Rates;
+  chosen: string | null;
+}) {
   const of = rates.get(String(vdev.guid));
   const guid = String(vdev.guid);
   const now = chosen === guid;
   const errors = errorsOf(vdev);
-  const tone = vdev.state === "ONLINE" ? (errors ? "warn" : "good") : vdev.state === "OFFLINE" || vdev.state === "DEGRADED" ? "warn" : "bad";
+  const tone =
+    vdev.state === "ONLINE"
+      ? errors
+        ? "warn"
+        : "good"
+      : vdev.state === "OFFLINE" || vdev.state === "DEGRADED"
+        ? "warn"
+        : "bad";
   return (
     <a
       class={`disk ${tone}`}
@@ -408,7 +510,17 @@ function Disk({ pool, vdev, rates, chosen }: { pool: string; vdev: Vdev; rates: 
         <Icon name="disk" />
         <span class="ellipsis">{short(vdev)}</span>
       </span>
-      <State state={vdev.class === "spare" ? (vdev.aux === "spared" || vdev.in_use_by ? "INUSE" : vdev.state === "ONLINE" ? "AVAIL" : vdev.state) : vdev.state} />
+      <State
+        state={
+          vdev.class === "spare"
+            ? vdev.aux === "spared" || vdev.in_use_by
+              ? "INUSE"
+              : vdev.state === "ONLINE"
+                ? "AVAIL"
+                : vdev.state
+            : vdev.state
+        }
+      />
       {vdev.awaits_resilver ? <Badge tone="warn">{S.pool.resilvering}</Badge> : null}
       <span class={errors ? "disk-errors some num" : "disk-errors num"}>
         {S.pool.errors(vdev.read_errors, vdev.write_errors, vdev.checksum_errors)}
@@ -430,7 +542,17 @@ function parentOf(vdev: Vdev, guid: string): Vdev | undefined {
   return undefined;
 }
 
-function DevicePanel({ pool, status, device, rates }: { pool: string; status: Status; device: Vdev; rates: Rates }) {
+function DevicePanel({
+  pool,
+  status,
+  device,
+  rates,
+}: {
+  pool: string;
+  status: Status;
+  device: Vdev;
+  rates: Rates;
+}) {
   const parent = parentOf(status.vdevs, String(device.guid));
   const inMirror = parent?.kind === "mirror" || parent?.kind === "replacing" || parent?.kind === "spare";
   const top = parent?.kind === "root";
@@ -464,13 +586,27 @@ function DevicePanel({ pool, status, device, rates }: { pool: string; status: St
         {device.class !== "spare" && device.class !== "l2cache" ? (
           <>
             {device.state === "ONLINE" || device.state === "DEGRADED" ? (
-              <Button needs="device-offline" off={inMirror || parent?.kind === "raidz" || parent?.kind === "draid" ? undefined : S.pool.noCopy} onClick={() => openDialog(<Offline pool={pool} device={device} />)}>
+              <Button
+                needs="device-offline"
+                off={
+                  inMirror || parent?.kind === "raidz" || parent?.kind === "draid" ? undefined : S.pool.noCopy
+                }
+                onClick={() => openDialog(<Offline pool={pool} device={device} />)}
+              >
                 {S.pool.offline}
               </Button>
             ) : (
-              <DeedButton label={S.concern.online} text={S.concern.onlineText(short(device))} deed={() => deeds.online(pool, who)} kind="main" />
+              <DeedButton
+                label={S.concern.online}
+                text={S.concern.onlineText(short(device))}
+                deed={() => deeds.online(pool, who)}
+                kind="main"
+              />
             )}
-            <Button needs="device-attach" onClick={() => openDialog(<Attach pool={pool} device={device} replace />)}>
+            <Button
+              needs="device-attach"
+              onClick={() => openDialog(<Attach pool={pool} device={device} replace />)}
+            >
               {S.concern.replace}
             </Button>
             <Button
@@ -501,14 +637,22 @@ function DevicePanel({ pool, status, device, rates }: { pool: string; status: St
             kind=""
           />
         ) : null}
-        <DeedButton label={S.concern.clear} text={S.concern.clearText(short(device))} deed={() => deeds.clear(pool, who)} />
+        <DeedButton
+          label={S.concern.clear}
+          text={S.concern.clearText(short(device))}
+          deed={() => deeds.clear(pool, who)}
+        />
         <DeedButton
           label={S.pool.trim}
           text={S.pool.trimText}
           deed={() => deeds.sweep(pool, "trim", "start", [who])}
           off={sweeping ? S.pool.alreadySweeping : device.cannot_trim ? S.pool.cannotTrim : undefined}
         />
-        <DeedButton label={S.pool.expand} text={S.pool.expandText} deed={() => deeds.online(pool, who, true)} />
+        <DeedButton
+          label={S.pool.expand}
+          text={S.pool.expandText}
+          deed={() => deeds.online(pool, who, true)}
+        />
       </div>
     </section>
   );
@@ -517,7 +661,11 @@ function DevicePanel({ pool, status, device, rates }: { pool: string; status: St
 function Offline({ pool, device }: { pool: string; device: Vdev }) {
   const [temporary, setTemporary] = useState(false);
   return (
-    <DeedDialog title={S.pool.offlineTitle(short(device))} verb={S.pool.offlineVerb} deed={deeds.offline(pool, named(device), temporary)}>
+    <DeedDialog
+      title={S.pool.offlineTitle(short(device))}
+      verb={S.pool.offlineVerb}
+      deed={deeds.offline(pool, named(device), temporary)}
+    >
       <p>{S.pool.offlineText}</p>
       <Check label={S.pool.temporary} value={temporary} set={setTemporary} />
     </DeedDialog>
@@ -535,11 +683,19 @@ function Attach({ pool, device, replace }: { pool: string; device: Vdev; replace
     <DeedDialog
       title={replace ? S.pool.replaceTitle(name) : S.pool.attachTitle(name)}
       verb={replace ? S.pool.replaceVerb : S.pool.attachVerb}
-      deed={deeds.attach(pool, named(device), fresh || (same ? "" : S.pool.newDevice), replace ?? false, force)}
+      deed={deeds.attach(
+        pool,
+        named(device),
+        fresh || (same ? "" : S.pool.newDevice),
+        replace ?? false,
+        force,
+      )}
       missing={same || fresh ? undefined : S.pool.chooseDisk}
     >
       <p>{replace ? S.pool.replaceText(name) : S.pool.attachText(name)}</p>
-      {replace ? <Check label={S.pool.sameplace} hint={S.pool.sameplaceHint} value={same} set={setSame} /> : null}
+      {replace ? (
+        <Check label={S.pool.sameplace} hint={S.pool.sameplaceHint} value={same} set={setSame} />
+      ) : null}
       {same ? null : <DiskChoice picked={picked} set={setPicked} one least={device.required_bytes ?? 0} />}
       {used ? (
         <div class="warning">
@@ -569,7 +725,13 @@ function Add({ pool }: { pool: string }) {
       typed={pool}
       danger
     >
-      <Choice label={S.pool.addKind} value={kind} set={setKind} options={S.pool.addKinds} hint={S.pool.addKindText[kind]} />
+      <Choice
+        label={S.pool.addKind}
+        value={kind}
+        set={setKind}
+        options={S.pool.addKinds}
+        hint={S.pool.addKindText[kind]}
+      />
       {plain ? null : (
         <Choice
           label={S.create.layout}
@@ -584,7 +746,11 @@ function Add({ pool }: { pool: string }) {
       <DiskChoice picked={picked} set={setPicked} />
       <div class="warning">
         <Icon name="warn" />
-        <p>{kind === "data" || kind === "special" || kind === "dedup" ? S.pool.addForever : S.pool.addRemovable}</p>
+        <p>
+          {kind === "data" || kind === "special" || kind === "dedup"
+            ? S.pool.addForever
+            : S.pool.addRemovable}
+        </p>
       </div>
       <Check label={S.force} hint={S.pool.forceDisk} value={force} set={setForce} />
     </DeedDialog>
@@ -620,7 +786,11 @@ function Damaged({ status }: { status: Status }) {
 }
 
 function Properties({ pool }: { pool: string }) {
-  const listed = useQuery("pool-list", { pools: [pool], properties: ["all"] }, { on: (n) => n.what === "pool-set", every: 20_000 });
+  const listed = useQuery(
+    "pool-list",
+    { pools: [pool], properties: ["all"] },
+    { on: (n) => n.what === "pool-set", every: 20_000 },
+  );
   const [filter, setFilter] = useState("");
   return (
     <Card title={S.pool.tabs.properties}>
@@ -656,7 +826,14 @@ function Properties({ pool }: { pool: string }) {
                   <td class="wide muted">{S.sourceOf(p.source)}</td>
                   <td class="num">
                     {p.source !== "none" || p.name === "comment" ? (
-                      <Button needs="pool-set" kind="quiet" label={S.change(p.name)} onClick={() => openDialog(<SetPool pool={pool} name={p.name} value={p.value ?? ""} />)}>
+                      <Button
+                        needs="pool-set"
+                        kind="quiet"
+                        label={S.change(p.name)}
+                        onClick={() =>
+                          openDialog(<SetPool pool={pool} name={p.name} value={p.value ?? ""} />)
+                        }
+                      >
                         {S.set} …
                       </Button>
                     ) : null}

@@ -37,7 +37,10 @@ function clientLines(v: Volume): { what: string; line: string }[] {
     const [, portal, target] = found;
     list.push({ what: T.iscsiFind, line: `iscsiadm -m discovery -t sendtargets -p ${portal}` });
     list.push({ what: T.iscsiLogin, line: `iscsiadm -m node -T ${target} -p ${portal} --login` });
-    list.push({ what: T.qemuIscsi, line: `qemu-system-x86_64 -m 2G -drive 'file=${iscsi},format=raw,if=virtio,cache=none'` });
+    list.push({
+      what: T.qemuIscsi,
+      line: `qemu-system-x86_64 -m 2G -drive 'file=${iscsi},format=raw,if=virtio,cache=none'`,
+    });
   }
   if (v.vhost_user_socket) {
     list.push({
@@ -51,7 +54,8 @@ function clientLines(v: Volume): { what: string; line: string }[] {
       line: `<disk type='vhostuser' device='disk'><driver name='qemu' type='raw'/><source type='unix' path='${v.vhost_user_socket}'/><target dev='vdb' bus='virtio'/></disk>`,
     });
   } else if (nbd?.startsWith("nbd://")) {
-    const [, host = "", port = "10809", name = ""] = /^nbd:\/\/([^:/]+|\[[^\]]+\])(?::(\d+))?\/(.*)$/.exec(nbd) ?? [];
+    const [, host = "", port = "10809", name = ""] =
+      /^nbd:\/\/([^:/]+|\[[^\]]+\])(?::(\d+))?\/(.*)$/.exec(nbd) ?? [];
     list.push({
       what: T.libvirt,
       line: `<disk type='network' device='disk'><driver name='qemu' type='raw'/><source protocol='nbd' name='${name}'><host name='${host}' port='${port}'/></source><target dev='vdb' bus='virtio'/></disk>`,
@@ -126,7 +130,13 @@ function useClients(): { rated: Rated[]; error: ReturnType<typeof useQuery<"coun
         const seconds = old ? time - old.time : 0;
         const speed = (name: string) =>
           was && seconds > 0 ? Math.max(0, (client.counters[name] ?? 0) - (was[name] ?? 0)) / seconds : 0;
-        return { client, reads: speed("reads"), writes: speed("writes"), nread: speed("nread"), nwritten: speed("nwritten") };
+        return {
+          client,
+          reads: speed("reads"),
+          writes: speed("writes"),
+          nread: speed("nread"),
+          nwritten: speed("nwritten"),
+        };
       }),
     );
     before.current = { time, clients: new Map((now.clients ?? []).map((c) => [key(c), c])) };
@@ -149,7 +159,15 @@ export function Shares() {
         now={tab}
         href={(id) => to("shares", "", { tab: id })}
       />
-      {tab === "nfs" ? <Nfs /> : tab === "mounts" ? <Mounts /> : tab === "clients" ? <Clients /> : <Volumes />}
+      {tab === "nfs" ? (
+        <Nfs />
+      ) : tab === "mounts" ? (
+        <Mounts />
+      ) : tab === "clients" ? (
+        <Clients />
+      ) : (
+        <Volumes />
+      )}
     </>
   );
 }
@@ -162,7 +180,9 @@ function Volumes() {
     <Shown of={volumes} needs="volume-list">
       {(list) => {
         const own = list.filter((v) => !v.name.includes("@"));
-        const faults = (shares.data?.entries ?? []).filter((s) => s.fault || s.through.some((t) => t.fault) || s.waiting?.length);
+        const faults = (shares.data?.entries ?? []).filter(
+          (s) => s.fault || s.through.some((t) => t.fault) || s.waiting?.length,
+        );
         return (
           <>
             {faults.length ? (
@@ -173,10 +193,21 @@ function Volumes() {
                       <Icon name="warn" />
                       <div class="grow">
                         <a href={to("dataset", f.name, { tab: "share" })}>{f.name}</a>
-                        <p>{f.fault ?? f.through.map((t) => t.fault).filter(Boolean).join(" ")}</p>
+                        <p>
+                          {f.fault ??
+                            f.through
+                              .map((t) => t.fault)
+                              .filter(Boolean)
+                              .join(" ")}
+                        </p>
                         {f.waiting?.map((w, i) => (
                           <p key={i} class="muted small">
-                            {S.shares.waiting(w.what ?? "", w.client ?? "", w.seconds ?? 0, w.waits_for ?? "")}
+                            {S.shares.waiting(
+                              w.what ?? "",
+                              w.client ?? "",
+                              w.seconds ?? 0,
+                              w.waits_for ?? "",
+                            )}
                           </p>
                         ))}
                       </div>
@@ -196,18 +227,28 @@ function Volumes() {
                         <div class="grow stack">
                           <p class="split">
                             <a href={to("dataset", v.name, { tab: "share" })}>{v.name}</a>
-                            <span class="muted num">{S.shares.volumeOf(size(v.size_bytes), size(v.block_bytes))}</span>
+                            <span class="muted num">
+                              {S.shares.volumeOf(size(v.size_bytes), size(v.block_bytes))}
+                            </span>
                           </p>
                           <p class="actions">
                             {v.unavailable ? <Badge tone="warn">{v.unavailable}</Badge> : null}
                             {through.map((t) => (
-                              <Badge key={t.protocol} tone={t.fault || t.not_listening?.length ? "warn" : "good"} title={t.uris.join("\n")}>
+                              <Badge
+                                key={t.protocol}
+                                tone={t.fault || t.not_listening?.length ? "warn" : "good"}
+                                title={t.uris.join("\n")}
+                              >
                                 {S.shares.protocols[t.protocol] ?? t.protocol}
                               </Badge>
                             ))}
                             {through.some((t) => t.initiators.length || t.addresses.length) ? (
                               <span class="muted small">
-                                {S.shares.onlyFor([...new Set(through.flatMap((t) => [...t.initiators, ...t.addresses]))].join(", "))}
+                                {S.shares.onlyFor(
+                                  [
+                                    ...new Set(through.flatMap((t) => [...t.initiators, ...t.addresses])),
+                                  ].join(", "),
+                                )}
                               </span>
                             ) : null}
                           </p>
@@ -251,7 +292,10 @@ function Nfs() {
   return (
     <Shown of={nfs} needs="nfs-list">
       {(list) => {
-        const [host, port] = (/^(.*):(\d+)$/.exec(list.addresses[0] ?? "") ?? []).slice(1) as [string?, string?];
+        const [host, port] = (/^(.*):(\d+)$/.exec(list.addresses[0] ?? "") ?? []).slice(1) as [
+          string?,
+          string?,
+        ];
         return (
           <>
             <Card title={S.shares.nfs}>
@@ -263,7 +307,9 @@ function Nfs() {
                   <CommandLine line="cenote serve --nfs 0.0.0.0:2049" />
                 </>
               )}
-              {list.waiting.length ? <p class="hint wrong">{S.shares.waitsFor(list.waiting.join(", "))}</p> : null}
+              {list.waiting.length ? (
+                <p class="hint wrong">{S.shares.waitsFor(list.waiting.join(", "))}</p>
+              ) : null}
               {list.shares.length ? (
                 <ul class="rows">
                   {list.shares.map((s) => (
@@ -283,7 +329,12 @@ function Nfs() {
                           <p class="mono">{s.path}</p>
                         )}
                       </div>
-                      <DeedButton label={S.dataset.unshare} text={S.dataset.unshareText} deed={() => deeds.unshare(s.dataset)} done={nfs.reload} />
+                      <DeedButton
+                        label={S.dataset.unshare}
+                        text={S.dataset.unshareText}
+                        deed={() => deeds.unshare(s.dataset)}
+                        done={nfs.reload}
+                      />
                     </li>
                   ))}
                 </ul>
@@ -420,4 +471,3 @@ function Clients() {
     </Card>
   );
 }
-

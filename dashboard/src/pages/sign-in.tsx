@@ -54,7 +54,13 @@ export function SignIn({ again }: { again?: boolean }) {
       <h1 id="dialog-title">{again ? S.signIn.again : S.signIn.title}</h1>
       {again ? <p class="muted">{S.signIn.againText}</p> : null}
       <TextField label={S.signIn.user} value={user} set={setUser} autocomplete="username" focus />
-      <TextField label={S.signIn.password} value={password} set={setPassword} type="password" autocomplete="current-password" />
+      <TextField
+        label={S.signIn.password}
+        value={password}
+        set={setPassword}
+        type="password"
+        autocomplete="current-password"
+      />
       {error ? <Fault error={error} /> : null}
       {error?.retryAfter ? <p class="muted small">{S.signIn.retry(error.retryAfter)}</p> : null}
       <Button type="submit" kind="main" off={busy ? S.working : undefined}>

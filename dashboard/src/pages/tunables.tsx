@@ -32,7 +32,9 @@ export function Tunables() {
         <Shown of={list} needs="tunable-list">
           {(all) => {
             const wanted = filter.toLowerCase();
-            const rows = all.filter((t) => (!own || t.is_set) && `${t.name} ${t.text}`.toLowerCase().includes(wanted));
+            const rows = all.filter(
+              (t) => (!own || t.is_set) && `${t.name} ${t.text}`.toLowerCase().includes(wanted),
+            );
             return rows.length ? (
               <Table
                 label={S.nav.tunables}
@@ -57,7 +59,12 @@ export function Tunables() {
                     <td class="num">{shown(t, t.value)}</td>
                     <td>
                       <div class="actions end">
-                        <Button needs="tunable-set" kind="quiet" label={S.change(t.name)} onClick={() => openDialog(<Set of={t} reload={list.reload} />)}>
+                        <Button
+                          needs="tunable-set"
+                          kind="quiet"
+                          label={S.change(t.name)}
+                          onClick={() => openDialog(<Set of={t} reload={list.reload} />)}
+                        >
                           {S.set} …
                         </Button>
                       </div>
@@ -81,7 +88,13 @@ function Set({ of, reload }: { of: Tunable; reload: () => void }) {
   const [back, setBack] = useState(false);
   const [save, setSave] = useState(false);
   return (
-    <DeedDialog title={S.change(of.name)} verb={S.set} deed={deeds.setTunable(of.name, back ? null : value, save)} missing={back || value.trim() ? undefined : S.tunables.type} done={reload}>
+    <DeedDialog
+      title={S.change(of.name)}
+      verb={S.set}
+      deed={deeds.setTunable(of.name, back ? null : value, save)}
+      missing={back || value.trim() ? undefined : S.tunables.type}
+      done={reload}
+    >
       <p>{of.text}</p>
       <Facts
         of={[
@@ -90,7 +103,15 @@ function Set({ of, reload }: { of: Tunable; reload: () => void }) {
           [S.tunables.effect, S.tunables.effects[of.effect]],
         ]}
       />
-      {back ? null : <TextField label={S.value} value={value} set={setValue} focus hint={of.unit.startsWith("bytes") ? S.tunables.bytesHint : undefined} />}
+      {back ? null : (
+        <TextField
+          label={S.value}
+          value={value}
+          set={setValue}
+          focus
+          hint={of.unit.startsWith("bytes") ? S.tunables.bytesHint : undefined}
+        />
+      )}
       <Check label={S.tunables.back} value={back} set={setBack} />
       <Check label={S.tunables.save} value={save} set={setSave} />
     </DeedDialog>

@@ -24,10 +24,17 @@ export function Users() {
       <div class="page-head">
         <h1>{S.nav.users}</h1>
         <div class="actions">
-          <Button needs="dashboard-user-set" kind="main" onClick={() => openDialog(<SetUser reload={users.reload} />)}>
+          <Button
+            needs="dashboard-user-set"
+            kind="main"
+            onClick={() => openDialog(<SetUser reload={users.reload} />)}
+          >
             {S.users.add}
           </Button>
-          <Button needs="dashboard-token-create" onClick={() => openDialog(<Token reload={users.reload} show={setToken} />)}>
+          <Button
+            needs="dashboard-token-create"
+            onClick={() => openDialog(<Token reload={users.reload} show={setToken} />)}
+          >
             {S.users.addToken}
           </Button>
         </div>
@@ -58,7 +65,8 @@ export function Users() {
                     {list.map((u) => (
                       <tr key={u.name}>
                         <td>
-                          <strong>{u.name}</strong> {u.name === session.value?.user ? <Badge tone="info">{S.users.you}</Badge> : null}
+                          <strong>{u.name}</strong>{" "}
+                          {u.name === session.value?.user ? <Badge tone="info">{S.users.you}</Badge> : null}
                           {u.has_password === false ? <p class="hint">{S.users.ofMachine}</p> : null}
                         </td>
                         <td>{u.role}</td>
@@ -66,7 +74,11 @@ export function Users() {
                         <td>
                           {u.has_password === false ? null : (
                             <div class="actions end">
-                              <Button needs="dashboard-user-set" onClick={() => openDialog(<SetUser user={u} reload={users.reload} />)} label={S.users.changeOf(u.name)}>
+                              <Button
+                                needs="dashboard-user-set"
+                                onClick={() => openDialog(<SetUser user={u} reload={users.reload} />)}
+                                label={S.users.changeOf(u.name)}
+                              >
                                 {S.hooks.change}
                               </Button>
                               <DeedButton
@@ -120,7 +132,13 @@ export function Users() {
                         <td class="wide">{t.last_used ? ago(t.last_used) : "–"}</td>
                         <td>
                           <div class="actions end">
-                            <DeedButton label={S.hooks.remove} title={S.users.removeTokenOf(t.name)} text={S.users.removeTokenText} deed={() => deeds.removeToken(t.name)} done={users.reload} />
+                            <DeedButton
+                              label={S.hooks.remove}
+                              title={S.users.removeTokenOf(t.name)}
+                              text={S.users.removeTokenText}
+                              deed={() => deeds.removeToken(t.name)}
+                              done={users.reload}
+                            />
                           </div>
                         </td>
                       </tr>
@@ -129,7 +147,10 @@ export function Users() {
                 ) : (
                   <Empty>{S.users.noTokens}</Empty>
                 )}
-                <CommandLine line={`curl -H "authorization: Bearer $TOKEN" -d '{}' ${location.origin}/v1/pool-list`} label={S.users.tokenUse} />
+                <CommandLine
+                  line={`curl -H "authorization: Bearer $TOKEN" -d '{}' ${location.origin}/v1/pool-list`}
+                  label={S.users.tokenUse}
+                />
               </Card>
             </>
           );
@@ -172,10 +193,28 @@ function SetUser({ user, reload }: { user?: DashboardUser; reload: () => void })
       missing={!name ? S.datasets.nameIt : !user && !password ? S.users.needPassword : differ}
       done={reload}
     >
-      {user ? <p class="muted">{S.users.changeText}</p> : <TextField label={S.signIn.user} value={name} set={setName} focus />}
+      {user ? (
+        <p class="muted">{S.users.changeText}</p>
+      ) : (
+        <TextField label={S.signIn.user} value={name} set={setName} focus />
+      )}
       <Choice label={S.users.role} value={role} set={setRole} options={ROLES} />
-      <TextField label={user ? S.users.newPassword : S.signIn.password} type="password" autocomplete="new-password" value={password} set={setPassword} hint={user ? S.users.emptyKeeps : undefined} />
-      <TextField label={S.users.repeat} type="password" autocomplete="new-password" value={again} set={setAgain} error={again ? differ : undefined} />
+      <TextField
+        label={user ? S.users.newPassword : S.signIn.password}
+        type="password"
+        autocomplete="new-password"
+        value={password}
+        set={setPassword}
+        hint={user ? S.users.emptyKeeps : undefined}
+      />
+      <TextField
+        label={S.users.repeat}
+        type="password"
+        autocomplete="new-password"
+        value={again}
+        set={setAgain}
+        error={again ? differ : undefined}
+      />
       <p class="hint">{S.users.asked}</p>
     </DeedDialog>
   );
@@ -198,7 +237,12 @@ function Token({ reload, show }: { reload: () => void; show: (token: string) => 
       }}
     >
       <TextField label={S.name} value={name} set={setName} focus placeholder="backup" />
-      <Choice label={S.users.role} value={role} set={setRole} options={[...ROLES, ["metrics", S.users.metrics] as const]} />
+      <Choice
+        label={S.users.role}
+        value={role}
+        set={setRole}
+        options={[...ROLES, ["metrics", S.users.metrics] as const]}
+      />
       <TextField label={S.users.days} type="number" value={days} set={setDays} hint={S.users.daysHint} />
     </DeedDialog>
   );

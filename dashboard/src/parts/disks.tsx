@@ -69,10 +69,18 @@ export function DiskChoice({
                       {d.serial ? ` · ${d.serial}` : ""}
                     </span>
                     <span class="disk-badges">
-                      {d.in_use ? <Badge tone="warn">{S.disks.inUse(d.in_use)}</Badge> : <Badge tone="good">{S.disks.empty}</Badge>}
+                      {d.in_use ? (
+                        <Badge tone="warn">{S.disks.inUse(d.in_use)}</Badge>
+                      ) : (
+                        <Badge tone="good">{S.disks.empty}</Badge>
+                      )}
                       {d.smart?.healthy === false ? <Badge tone="bad">{S.disks.failing}</Badge> : null}
-                      {d.smart?.temperature ? <span class="muted small">{S.disks.temperature(d.smart.temperature)}</span> : null}
-                      {d.smart?.hours ? <span class="muted small">{S.disks.hours(d.smart.hours)}</span> : null}
+                      {d.smart?.temperature ? (
+                        <span class="muted small">{S.disks.temperature(d.smart.temperature)}</span>
+                      ) : null}
+                      {d.smart?.hours ? (
+                        <span class="muted small">{S.disks.hours(d.smart.hours)}</span>
+                      ) : null}
                       {small ? <Badge tone="bad">{S.disks.tooSmall}</Badge> : null}
                     </span>
                   </span>

@@ -105,8 +105,15 @@ export function Plot({
             space: 70,
             size: 28,
             ...(xs
-              ? { splits: (_u: uPlot, _i: number, min: number, max: number) => sizesIn(min, max), filter: (_u: uPlot, v: number[]) => v, values: (_u: uPlot, v: (number | null)[]) => v.map((n) => (n === null ? "" : xs(n))) }
-              : { values: (_u: uPlot, v: number[]) => v.map((n) => new Date(n * 1000).toLocaleTimeString("en-GB")) }),
+              ? {
+                  splits: (_u: uPlot, _i: number, min: number, max: number) => sizesIn(min, max),
+                  filter: (_u: uPlot, v: number[]) => v,
+                  values: (_u: uPlot, v: (number | null)[]) => v.map((n) => (n === null ? "" : xs(n))),
+                }
+              : {
+                  values: (_u: uPlot, v: number[]) =>
+                    v.map((n) => new Date(n * 1000).toLocaleTimeString("en-GB")),
+                }),
           },
           {
             stroke: text,
@@ -153,19 +160,40 @@ export function Plot({
         <ul class="legend">
           {lines.map((l, i) => (
             <li key={l.label}>
-              <span class="swatch" style={{ background: `var(${l.colour})` }} data-dash={l.dash ? "" : undefined} />
+              <span
+                class="swatch"
+                style={{ background: `var(${l.colour})` }}
+                data-dash={l.dash ? "" : undefined}
+              />
               {l.label} <span class="num">{now?.[i] ?? ""}</span>
             </li>
           ))}
         </ul>
       </figcaption>
-      <div class="plot-box" ref={box} role="img" aria-label={`${label}: ${lines.map((l, i) => `${l.label} ${now?.[i] ?? ""}`).join(", ")}`} />
+      <div
+        class="plot-box"
+        ref={box}
+        role="img"
+        aria-label={`${label}: ${lines.map((l, i) => `${l.label} ${now?.[i] ?? ""}`).join(", ")}`}
+      />
     </figure>
   );
 }
 
 /** Columns of counts for each power of two of nanoseconds, newest at the right. */
-export function Heat({ columns, label, low, high, text }: { columns: number[][]; label: string; low: number; high: number; text: (bucket: number) => string }) {
+export function Heat({
+  columns,
+  label,
+  low,
+  high,
+  text,
+}: {
+  columns: number[][];
+  label: string;
+  low: number;
+  high: number;
+  text: (bucket: number) => string;
+}) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const kept = 150;
   useEffect(() => {

@@ -30,11 +30,13 @@ const ICONS = {
   pool: "M2.500 4.500c0-3 11-3 11 0v7c0 3-11 3-11 0zM2.500 4.500c0 3 11 3 11 0M2.500 8c0 3 11 3 11 0",
   dataset: "M2 4h4l1.500 2H14v7H2z",
   volume: "M2.500 3.500h11v9h-11zM5 10h6",
-  share: "M4 8a1.500 1.500 0 1 0 .01 0M12 4a1.500 1.500 0 1 0 .01 0M12 12a1.500 1.500 0 1 0 .01 0M5.300 7.300l5.300-2.600M5.300 8.800l5.300 2.600",
+  share:
+    "M4 8a1.500 1.500 0 1 0 .01 0M12 4a1.500 1.500 0 1 0 .01 0M12 12a1.500 1.500 0 1 0 .01 0M5.300 7.300l5.300-2.600M5.300 8.800l5.300 2.600",
   speed: "M2 12.500h12M3 10l3-4 3 2 4-5",
   bell: "M4 11V7a4 4 0 0 1 8 0v4l1 1H3zM7 13.500h2",
   gear: "M3 4.500h10M3 8h10M3 11.500h10M6 3v3M10 6.500v3M5 10v3",
-  users: "M6 7.500a2 2 0 1 0 0-.01M2.500 13c0-4.500 7-4.500 7 0M11 7.500a1.700 1.700 0 1 0 0-.01M11.500 9.500c1.500.2 2.500 1.400 2.500 3.500",
+  users:
+    "M6 7.500a2 2 0 1 0 0-.01M2.500 13c0-4.500 7-4.500 7 0M11 7.500a1.700 1.700 0 1 0 0-.01M11.500 9.500c1.500.2 2.500 1.400 2.500 3.500",
   log: "M4 2.500h8v11H4zM6 5.500h4M6 8h4M6 10.500h2.500",
   lab: "M6.500 2.500v4L3 13h10L9.500 6.500v-4M5.500 2.500h5",
   sun: "M8 5.500a2.500 2.500 0 1 0 .01 0M8 1.500v1.500M8 13v1.500M1.500 8H3M13 8h1.500M3.500 3.500l1 1M11.500 11.500l1 1M3.500 12.500l1-1M11.500 4.500l1-1",
@@ -43,7 +45,15 @@ const ICONS = {
   disk: "M2.500 3h11v10h-11zM2.500 9.500h11M11 11.300h.5",
 } as const;
 
-export function Badge({ tone, children, title }: { tone: Tone; children: ComponentChildren; title?: string }) {
+export function Badge({
+  tone,
+  children,
+  title,
+}: {
+  tone: Tone;
+  children: ComponentChildren;
+  title?: string;
+}) {
   return (
     <span class={`badge ${tone}`} title={title}>
       <Icon name={tone} />
@@ -132,7 +142,13 @@ export function Copy({ text, label }: { text: string; label?: string }) {
     setTimeout(() => setDone(false), 1500);
   };
   return (
-    <button type="button" class="button quiet copy" onClick={put} aria-label={label ?? S.copy} title={label ?? S.copy}>
+    <button
+      type="button"
+      class="button quiet copy"
+      onClick={put}
+      aria-label={label ?? S.copy}
+      title={label ?? S.copy}
+    >
       <Icon name={done ? "good" : "copy"} />
       <span class="sr" role="status">
         {done ? S.copied : ""}
@@ -424,7 +440,15 @@ export function Check({
   );
 }
 
-export function Tabs({ tabs, now, href }: { tabs: readonly (readonly [string, string])[]; now: string; href: (id: string) => string }) {
+export function Tabs({
+  tabs,
+  now,
+  href,
+}: {
+  tabs: readonly (readonly [string, string])[];
+  now: string;
+  href: (id: string) => string;
+}) {
   return (
     <nav class="tabs" aria-label={S.sections}>
       {tabs.map(([id, text]) => (
@@ -436,7 +460,11 @@ export function Tabs({ tabs, now, href }: { tabs: readonly (readonly [string, st
   );
 }
 
-export function Facts({ of }: { of: (readonly [ComponentChildren, ComponentChildren] | undefined | false)[] }) {
+export function Facts({
+  of,
+}: {
+  of: (readonly [ComponentChildren, ComponentChildren] | undefined | false)[];
+}) {
   return (
     <dl class="facts">
       {of.map((fact, i) =>
@@ -452,7 +480,15 @@ export function Facts({ of }: { of: (readonly [ComponentChildren, ComponentChild
 }
 
 /** A table that may be wider than the screen: it scrolls by itself, by keyboard too. */
-export function Table({ head, children, label }: { head: ComponentChildren; children: ComponentChildren; label: string }) {
+export function Table({
+  head,
+  children,
+  label,
+}: {
+  head: ComponentChildren;
+  children: ComponentChildren;
+  label: string;
+}) {
   return (
     <div class="table-box" tabIndex={0} role="group" aria-label={label}>
       <table>
@@ -530,7 +566,17 @@ export function Virtual<T>({
     </div>
   );
 }
-export function Cell({ children, kind = "", head, title }: { children?: ComponentChildren; kind?: string; head?: boolean; title?: string }) {
+export function Cell({
+  children,
+  kind = "",
+  head,
+  title,
+}: {
+  children?: ComponentChildren;
+  kind?: string;
+  head?: boolean;
+  title?: string;
+}) {
   return (
     <div class={`v-cell ${kind}`} role={head ? "columnheader" : "cell"} title={title}>
       {children}

@@ -1,10 +1,10 @@
 // Makes src/api/schema.ts (types of all requests and replies) and src/api/roles.ts (who may ask for what) from
-// docs/src/openapi.json. Both are checked in.
+// docs/src/openapi.json, or another document that is given. Both are checked in.
 import { readFile, writeFile } from "node:fs/promises";
 import openapiTS, { astToString } from "openapi-typescript";
 
 const here = new URL("..", import.meta.url);
-const document = JSON.parse(await readFile(new URL("../docs/src/openapi.json", here), "utf8"));
+const document = JSON.parse(await readFile(process.argv[2] ?? new URL("../docs/src/openapi.json", here), "utf8"));
 
 const roles = {};
 const said = {};

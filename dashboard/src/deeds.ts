@@ -1,9 +1,10 @@
 // Everything that the page can have done: the request, and the command line that does the same. One list, so that
 // what is shown is what happens.
 import type { Action, RequestOf, Schemas } from "./api/client";
-import type { DashboardRole } from "./api/coming";
 import type { Role } from "./api/roles";
 import { commandLine } from "./format";
+
+type DashboardRole = Schemas["DashboardRole"];
 
 export interface Deed {
   action: Action;

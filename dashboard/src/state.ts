@@ -12,7 +12,6 @@ import {
   type Schemas,
   type Session,
 } from "./api/client";
-import { COMING_ROLES } from "./api/coming";
 import { ROLES, type Role } from "./api/roles";
 
 export type DatasetKind = Schemas["DatasetKind"];
@@ -70,7 +69,7 @@ function tell(news: News) {
 
 const RANK: Record<Role, number> = { viewer: 0, operator: 1, admin: 2 };
 export function roleFor(action: string): Role {
-  return ROLES[action] ?? COMING_ROLES[action] ?? "admin";
+  return ROLES[action] ?? "admin";
 }
 export function may(action: string): boolean {
   const role = session.value?.role;

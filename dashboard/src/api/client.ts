@@ -1,6 +1,5 @@
 // Requests to the daemon. Every action of the API is `ask("name", request)`, with the types of openapi.json.
 import type { components, paths } from "./schema";
-import type { Coming } from "./coming";
 
 export type Schemas = components["schemas"];
 
@@ -21,17 +20,9 @@ type InOf<O> = O extends { requestBody: { content: { "application/json": infer B
 type OutOf<O> = O extends { responses: { 200: { content: infer C } } } ? C[keyof C] : never;
 
 type Declared = { [P in keyof paths as P extends `/v1/${infer A}` ? A : never]: Post<paths[P]> };
-export type Action = keyof Declared | keyof Coming;
-export type RequestOf<A extends Action> = A extends keyof Coming
-  ? Coming[A]["in"]
-  : A extends keyof Declared
-    ? Partially<InOf<Declared[A]>>
-    : never;
-export type ReplyOf<A extends Action> = A extends keyof Coming
-  ? Coming[A]["out"]
-  : A extends keyof Declared
-    ? OutOf<Declared[A]>
-    : never;
+export type Action = keyof Declared;
+export type RequestOf<A extends Action> = Partially<InOf<Declared[A]>>;
+export type ReplyOf<A extends Action> = OutOf<Declared[A]>;
 
 /** An error as the API answers it, or one of the connection (`kind` "connection"). */
 export class ApiError extends Error {

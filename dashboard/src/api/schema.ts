@@ -48,6 +48,102 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/dashboard-link": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["dashboard-link"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dashboard-users": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["dashboard-users"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dashboard-user-set": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["dashboard-user-set"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dashboard-user-remove": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["dashboard-user-remove"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dashboard-token-create": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["dashboard-token-create"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dashboard-token-remove": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["dashboard-token-remove"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/pool-discover": {
         parameters: {
             query?: never;
@@ -346,6 +442,22 @@ export interface paths {
         get?: never;
         put?: never;
         post: operations["device-remove"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/disk-list": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["disk-list"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1088,6 +1200,38 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/file-list": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["file-list"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/file-restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["file-restore"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/hold-list": {
         parameters: {
             query?: never;
@@ -1544,6 +1688,8 @@ export interface components {
             uid: number;
             /** @default null */
             user: string | null;
+            from?: string | null;
+            token?: string | null;
             /**
              * Format: int32
              * @default null
@@ -1560,6 +1706,70 @@ export interface components {
             result: string;
             /** Format: uint64 */
             lost?: number;
+        };
+        GetDashboardLink: {
+            /** @default null */
+            listen: string | null;
+        };
+        DashboardLink: {
+            url: string;
+            /** Format: uint64 */
+            expires_in: number;
+            certificate_fingerprint?: string | null;
+            addresses: string[];
+        };
+        ListDashboardUsers: Record<string, never>;
+        DashboardUser: {
+            name: string;
+            role: components["schemas"]["DashboardRole"];
+            has_password: boolean;
+            /** Format: uint64 */
+            created: number;
+            /** Format: uint64 */
+            sessions: number;
+            tokens: components["schemas"]["DashboardToken"][];
+        };
+        /** @enum {string} */
+        DashboardRole: "metrics" | "viewer" | "operator" | "admin";
+        DashboardToken: {
+            name: string;
+            role: components["schemas"]["DashboardRole"];
+            /** Format: uint64 */
+            created: number;
+            /** Format: uint64 */
+            ends?: number | null;
+            /** Format: uint64 */
+            last_used?: number | null;
+        };
+        SetDashboardUser: {
+            /** @default  */
+            name: string;
+            /** @default null */
+            role: components["schemas"]["DashboardRole"] | null;
+            /** @default null */
+            password: string | null;
+        };
+        RemoveDashboardUser: {
+            /** @default  */
+            name: string;
+        };
+        CreateDashboardToken: {
+            name: string;
+            role: components["schemas"]["DashboardRole"];
+            /**
+             * Format: uint32
+             * @default null
+             */
+            days: number | null;
+        };
+        NewDashboardToken: {
+            token: string;
+            /** Format: uint64 */
+            ends?: number | null;
+        };
+        RemoveDashboardToken: {
+            /** @default  */
+            name: string;
         };
         DiscoverPools: {
             /** @default [] */
@@ -2043,6 +2253,98 @@ export interface components {
             devices: string[];
             /** @default null */
             command: string | null;
+        };
+        ListDisks: {
+            /** @default false */
+            smart: boolean;
+        };
+        DiskEntry: {
+            /** @default  */
+            path: string;
+            /** @default null */
+            by_id: string | null;
+            /** @default null */
+            model: string | null;
+            /** @default null */
+            serial: string | null;
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            size: number;
+            /**
+             * Format: uint32
+             * @default 0
+             */
+            sector: number;
+            /**
+             * Format: uint32
+             * @default 0
+             */
+            physical_sector: number;
+            /** @default false */
+            rotational: boolean;
+            /** @default false */
+            removable: boolean;
+            /** @default false */
+            read_only: boolean;
+            /** @default null */
+            in_use: string | null;
+            /** @default null */
+            pool: string | null;
+            /** @default false */
+            may_be_forced: boolean;
+            /** @default [] */
+            partitions: components["schemas"]["DiskPartition"][];
+            /** @default null */
+            smart: components["schemas"]["DiskHealth"] | null;
+        };
+        DiskPartition: {
+            /** @default  */
+            path: string;
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            size: number;
+            /** @default null */
+            in_use: string | null;
+        };
+        DiskHealth: {
+            /** @default null */
+            healthy: boolean | null;
+            /**
+             * Format: int64
+             * @default null
+             */
+            temperature: number | null;
+            /**
+             * Format: uint64
+             * @default null
+             */
+            hours: number | null;
+            /**
+             * Format: uint64
+             * @default null
+             */
+            reallocated: number | null;
+            /**
+             * Format: uint64
+             * @default null
+             */
+            pending: number | null;
+            /**
+             * Format: uint64
+             * @default null
+             */
+            uncorrectable: number | null;
+            /**
+             * Format: uint64
+             * @default null
+             */
+            wear_percent: number | null;
+            /** @default null */
+            fault: string | null;
         };
         ScanPool: {
             /** @default  */
@@ -3438,6 +3740,57 @@ export interface components {
              */
             delete_queue: number;
         };
+        ListFiles: {
+            /** @default  */
+            dataset: string;
+            /** @default  */
+            path: string;
+            /** @default null */
+            after: string | null;
+            /**
+             * Format: uint
+             * @default 0
+             */
+            limit: number;
+        };
+        FileList: {
+            /** @default [] */
+            entries: components["schemas"]["FileEntry"][];
+            /** @default null */
+            next: string | null;
+        };
+        FileEntry: {
+            name: string;
+            is_exact: boolean;
+            kind: components["schemas"]["FileKind"];
+            /** Format: uint64 */
+            size: number;
+            /** Format: int64 */
+            modified: number;
+            /** Format: uint32 */
+            mode: number;
+            /** Format: uint32 */
+            uid: number;
+            /** Format: uint32 */
+            gid: number;
+        };
+        /** @enum {string} */
+        FileKind: "directory" | "file" | "symlink" | "other" | "unknown";
+        RestoreFile: {
+            /** @default  */
+            snapshot: string;
+            /** @default  */
+            path: string;
+            /** @default null */
+            to: string | null;
+            /** @default false */
+            overwrite: boolean;
+        };
+        RestoredFile: {
+            path: string;
+            /** Format: uint64 */
+            size: number;
+        };
         ListHolds: {
             /** @default [] */
             snapshots: string[];
@@ -4322,6 +4675,384 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AuditEntry"][];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "dashboard-link": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["GetDashboardLink"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DashboardLink"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "dashboard-users": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ListDashboardUsers"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DashboardUser"][];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "dashboard-user-set": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetDashboardUser"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": null;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "dashboard-user-remove": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RemoveDashboardUser"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": null;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "dashboard-token-create": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateDashboardToken"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewDashboardToken"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "dashboard-token-remove": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RemoveDashboardToken"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": null;
                 };
             };
             400: {
@@ -5519,6 +6250,69 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Listed"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "disk-list": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ListDisks"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DiskEntry"][];
                 };
             };
             400: {
@@ -8482,6 +9276,132 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Activity"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "file-list": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ListFiles"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FileList"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "file-restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RestoreFile"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RestoredFile"];
                 };
             };
             400: {

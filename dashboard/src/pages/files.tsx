@@ -1,13 +1,15 @@
 // Files of a filesystem or a snapshot, a page at a time, and bringing back single ones.
+import type { Schemas } from "../api/client";
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, ask } from "../api/client";
-import type { FileEntry } from "../api/coming";
 import * as deeds from "../deeds";
 import { size, when } from "../format";
 import { DeedDialog, openDialog } from "../parts/deed";
 import { Button, Card, Cell, Check, Empty, Fault, Icon, TextField, Virtual } from "../parts/ui";
 import { may, roleFor, session } from "../state";
 import { S } from "../strings";
+
+type FileEntry = Schemas["FileEntry"];
 
 const join = (folder: string, name: string) => `${folder === "/" ? "" : folder}/${name}`;
 

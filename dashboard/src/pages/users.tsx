@@ -1,6 +1,6 @@
 // Who may sign in to this page, and tokens for programs.
+import type { Schemas } from "../api/client";
 import { useState } from "preact/hooks";
-import type { DashboardRole, DashboardUser } from "../api/coming";
 import type { Role } from "../api/roles";
 import * as deeds from "../deeds";
 import { ago, when } from "../format";
@@ -9,6 +9,9 @@ import { Badge, Button, Card, Choice, CommandLine, Copy, Empty, Shown, Table, Te
 import { useQuery } from "../query";
 import { session } from "../state";
 import { S } from "../strings";
+
+type DashboardRole = Schemas["DashboardRole"];
+type DashboardUser = Schemas["DashboardUser"];
 
 const ROLES = [
   ["viewer", S.roles.viewer],

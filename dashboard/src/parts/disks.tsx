@@ -1,10 +1,12 @@
 // Choosing disks: those of the machine, with what lies on them, or paths that are typed.
+import type { Schemas } from "../api/client";
 import { useState } from "preact/hooks";
-import type { DiskEntry } from "../api/coming";
 import { size } from "../format";
 import { useQuery } from "../query";
 import { S } from "../strings";
 import { Badge, Button, Fault, TextField } from "./ui";
+
+type DiskEntry = Schemas["DiskEntry"];
 
 export interface Picked {
   path: string;

@@ -4,7 +4,9 @@ import { readFile, writeFile } from "node:fs/promises";
 import openapiTS, { astToString } from "openapi-typescript";
 
 const here = new URL("..", import.meta.url);
-const document = JSON.parse(await readFile(process.argv[2] ?? new URL("../docs/src/openapi.json", here), "utf8"));
+const document = JSON.parse(
+  await readFile(process.argv[2] ?? new URL("../docs/src/openapi.json", here), "utf8"),
+);
 
 const roles = {};
 const said = {};

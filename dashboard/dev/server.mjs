@@ -61,7 +61,7 @@ const shown = (s) => ({
   role: s.role,
   csrf: s.csrf,
   version: "0.1.0",
-  host: hostname(),
+  host: option("host", hostname()),
   expires_in: 43200,
 });
 

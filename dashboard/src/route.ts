@@ -27,6 +27,10 @@ function decode(text: string): string {
 }
 
 export const route = signal<Route>(read());
+/** Looks at the address again, after it was replaced. */
+export function look() {
+  route.value = read();
+}
 addEventListener("hashchange", () => {
   // A link to sign in is taken out of the address again, by the page for that.
   if (location.hash.startsWith("#sign-in=")) return;

@@ -232,7 +232,7 @@ function Live({ pool }: { pool: string }) {
             ]}
             points
             idle={1e7}
-            format={(v) => latency(v)}
+            format={(v) => (v ? latency(v) : "0")}
             now={[lat(last?.readP50), lat(last?.readP99), lat(last?.writeP50), lat(last?.writeP99)]}
           />
         </Card>
@@ -318,7 +318,7 @@ function Groups({ pool }: { pool: string }) {
           data={data}
           points
           lines={[{ label: S.perf.sync, colour: "--write" }]}
-          format={(v) => latency(v)}
+          format={(v) => (v ? latency(v) : "0")}
           now={[last ? latency(Number(last.stime_ns)) : "–"]}
         />
       </Card>

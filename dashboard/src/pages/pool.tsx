@@ -526,8 +526,12 @@ function Disk({
         {S.pool.errors(vdev.read_errors, vdev.write_errors, vdev.checksum_errors)}
       </span>
       <span class="muted small num">
-        {vdev.device_bytes ? size(vdev.device_bytes) : ""}
-        {of ? ` · ${S.pool.rates(rate(of.read), rate(of.write))}` : ""}
+        {[
+          vdev.device_bytes ? size(vdev.device_bytes) : "",
+          of && vdev.state !== "OFFLINE" ? S.pool.rates(rate(of.read), rate(of.write)) : "",
+        ]
+          .filter(Boolean)
+          .join(" · ")}
       </span>
     </a>
   );

@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, signIn } from "../api/client";
 import { Button, CommandLine, Fault, TextField } from "../parts/ui";
+import { look } from "../route";
 import { setSession } from "../state";
 import { S } from "../strings";
 
@@ -10,7 +11,10 @@ const LINK = /^#sign-in=(.+)$/;
 /** The token of a one-time link, taken out of the address; the page stays where it was. */
 function takeLink(back: string): string | undefined {
   const found = LINK.exec(location.hash)?.[1];
-  if (found) history.replaceState(null, "", `${location.pathname}${back}`);
+  if (found) {
+    history.replaceState(null, "", `${location.pathname}${back}`);
+    look();
+  }
   return found ? decodeURIComponent(found) : undefined;
 }
 /** A link that waits to be used. */

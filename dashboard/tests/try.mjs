@@ -27,6 +27,7 @@ const cenote = option("cenote", process.env.CENOTE ?? join(here, "../target/debu
 const dev = given("dev");
 const few = given("few");
 const only = option("only", "");
+const dist = option("dist", "");
 const pictures = option("pictures", "");
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
@@ -179,6 +180,20 @@ async function audited(where) {
 
 async function openPage(browser) {
   const context = await browser.newContext({ viewport: { width: 1400, height: 900 }, colorScheme: "light" });
+  // The daemon's own headers with files that are newer than those inside it.
+  if (dist)
+    for (const [path, name] of [
+      ["/", "index.html"],
+      ["/app.js", "app.js"],
+      ["/app.css", "app.css"],
+      ["/icon.svg", "icon.svg"],
+    ])
+      await context.route(origin + path, async (route) => {
+        const response = await route.fetch();
+        const headers = { ...response.headers() };
+        for (const drop of ["content-encoding", "content-length", "etag"]) delete headers[drop];
+        await route.fulfill({ status: response.status(), headers, body: readFileSync(join(dist, name)) });
+      });
   const made = await context.newPage();
   made.setDefaultTimeout(15_000);
   made.on("pageerror", (error) => problems.push(`error in the page: ${error.message}`));

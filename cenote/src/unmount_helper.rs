@@ -1,6 +1,6 @@
 //! `umount.fuse.zfs`: what `umount` of the system starts for a mount of ours when a link of that name in
-//! `/sbin` leads to this program. It unmounts, and returns when what was written is on disk. For what an older
-//! daemon mounted before it handed over the link is `umount.fuse.cenote`.
+//! `/sbin` leads to this program. It unmounts, and returns when what was written is on disk. For what an
+//! older daemon mounted before it handed over the link is `umount.fuse.cenote`.
 //!
 //! The kernel tells the daemon of an unmount only afterwards, so that without this a crash in the next
 //! moments loses what was written last.

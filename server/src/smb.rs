@@ -233,8 +233,8 @@ impl Usershares for Net {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.run(&["delete".as_ref(), name.as_ref()])?;
-        // A server of a client keeps a directory of the share as its own. Where none runs, there is nothing to
-        // tell, and the program says so.
+        // A server of a client keeps a directory of the share as its own. Where none runs, there is nothing
+        // to tell, and the program says so.
         if let Some(control) = self.program.as_ref().map(|net| net.with_file_name(CONTROL))
             && control.is_file()
             && let Err(error) = run(&control, ["smbd", "close-share", name].map(OsStr::new).iter())
@@ -351,7 +351,8 @@ mod tests {
         let program = place.path().join("net");
         let said = place.path().join("said");
         let script = format!(
-            "#!/bin/sh\nprintf '%s\\n' \"$@\" >> {}\n[ \"$2\" != delete ] || {{ echo not so >&2; exit 255; }}\n",
+            "#!/bin/sh\nprintf '%s\\n' \"$@\" >> {}\n\
+             [ \"$2\" != delete ] || {{ echo not so >&2; exit 255; }}\n",
             said.display()
         );
         std::fs::write(&program, script).unwrap();

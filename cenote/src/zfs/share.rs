@@ -14,7 +14,8 @@ const SMB: &str = "smb";
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub struct ShareArguments {
-    /// All filesystems whose properties say that they are shared; with 'nfs' or 'smb' behind it, by that protocol
+    /// All filesystems whose properties say that they are shared; with 'nfs' or 'smb' behind it, by that
+    /// protocol
     #[arg(short)]
     all: bool,
     /// Load keys first, asking for those that are not in files
@@ -68,8 +69,8 @@ impl UnshareArguments {
     }
 }
 
-/// The protocol and the filesystem that are meant; none for all. A protocol may be named before the filesystem,
-/// or behind `-a`.
+/// The protocol and the filesystem that are meant; none for all. A protocol may be named before the
+/// filesystem, or behind `-a`.
 fn one(all: bool, mut words: Vec<String>) -> Result<(Option<ShareProtocol>, Option<String>)> {
     let named = match words.first().map(String::as_str) {
         Some(NFS) => Some(ShareProtocol::Nfs),

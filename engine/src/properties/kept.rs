@@ -7,8 +7,8 @@ use super::set::Value;
 use super::table::{Kind, Prop};
 use super::typed;
 
-/// Properties that no code reads here: old shares over iSCSI, labels of SELinux, scanners and locks that Linux
-/// does not have, cache devices, and how OpenZFS reads.
+/// Properties that no code reads here: old shares over iSCSI, labels of SELinux, scanners and locks that
+/// Linux does not have, cache devices, and how OpenZFS reads.
 pub const KEPT: [Prop; 11] = [
     Prop::Context,
     Prop::Fscontext,

@@ -187,7 +187,7 @@ table! {
     ZIL_MAXBLOCKSIZE = "zil_maxblocksize", Bytes, 128 * KIB, 8 * KIB, 128 * KIB, AtOnce;
     /// Transfers that take this long are slow: they are counted, and become events.
     ZIO_SLOW_IO_MS = "zio_slow_io_ms", Milliseconds, 30_000, 1, 86_400_000, AtOnce;
-    /// What `volmode=default` means: 1 and 2 for a block device where the kernel has ublk, 3 for none. OpenZFS
-    /// has 1; so does the configuration of the Debian package.
+    /// What `volmode=default` means: 1 and 2 for a block device where the kernel has ublk, 3 for none.
+    /// OpenZFS has 1; so does the configuration of the Debian package.
     ZVOL_VOLMODE = "zvol_volmode", Count, 3, 1, 3, ForNew;
 }

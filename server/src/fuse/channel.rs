@@ -14,8 +14,8 @@
 //! # What an idle mount costs
 //! One descriptor, and its place among those for which one thread of the process waits
 //! ([`idle`](super::idle)). A thread without a request for [`PATIENCE`] gives back the memory of its buffers,
-//! its clone of the descriptor, and its ring; if it is the only one of its mount, it ends. Where there are more
-//! than [`MANY`] threads, that is so the sooner the more there are: a program that looks into each of a
+//! its clone of the descriptor, and its ring; if it is the only one of its mount, it ends. Where there are
+//! more than [`MANY`] threads, that is so the sooner the more there are: a program that looks into each of a
 //! thousand mounts leaves no thread for each.
 
 #![allow(unsafe_code, reason = "an ioctl of `/dev/fuse`")]

@@ -2,10 +2,10 @@
 //!
 //! # The idea
 //! A name is resolved to its addresses, and not an address to a name: so only those decide who own the name.
-//! The system resolves (`/etc/hosts`, DNS). That may take long, and a request asks each time: so addresses are
-//! kept for [`FRESH`], and asked for again beside the requests, which are answered by the old ones. Only the
-//! first request that needs a name waits for it, for [`PATIENCE`] at most. Where a name cannot be resolved any
-//! more, its addresses hold for [`KEPT`].
+//! The system resolves (`/etc/hosts`, DNS). That may take long, and a request asks each time: so addresses
+//! are kept for [`FRESH`], and asked for again beside the requests, which are answered by the old ones. Only
+//! the first request that needs a name waits for it, for [`PATIENCE`] at most. Where a name cannot be
+//! resolved any more, its addresses hold for [`KEPT`].
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -26,7 +26,7 @@ const FRESH: Duration = Duration::from_secs(60);
 const KEPT: Duration = Duration::from_secs(60 * 60);
 /// How long a request waits for a name that it needs first.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Most names that are known. Lists that have more let nobody in by those that come last.
+/// Most names that are known. Names beyond that let no client in.
 const MOST: usize = 4096;
 
 /// Those that the process asks for.

@@ -118,8 +118,8 @@ impl FromStr for Who {
                 "'{host}' is no network (@192.168.0.0/24, @[fd00::]/8), and netgroups are not looked up"
             )),
             Err(()) => Err(format!(
-                "'{host}' is no address, network or name of a host (192.168.0.0/24, [fd00::]/8, host.example); \
-                 patterns of names are not looked up"
+                "'{host}' is no address, network or name of a host (192.168.0.0/24, [fd00::]/8, \
+                 host.example); patterns of names are not looked up"
             )),
         }
     }

@@ -1,10 +1,10 @@
 //! Filesystems that Samba shares: usershares ([`crate::smb`]) that follow the property `sharesmb` and mounts.
 //!
-//! A filesystem is shared by SMB while its property says so and it is mounted at its mountpoint, because Samba
-//! serves directories. It follows the feed of changes ([`crate::daemon::watch::following`]): what is mounted,
-//! unmounted, renamed, or has the property set is noted, and looked at again by a caller with the right to
-//! change the pool. So all usershares of a pool are looked at after its import, which also removes those that
-//! a daemon left behind that died.
+//! A filesystem is shared by SMB while its property says so and it is mounted at its mountpoint, because
+//! Samba serves directories. It follows the feed of changes ([`crate::daemon::watch::following`]): what is
+//! mounted, unmounted, renamed, or has the property set is noted, and looked at again by a caller with the
+//! right to change the pool. So all usershares of a pool are looked at after its import, which also removes
+//! those that a daemon left behind that died.
 //!
 //! A usershare goes before its filesystem is unmounted, so that Samba's servers let go of it. If that fails,
 //! it comes back.
@@ -100,8 +100,8 @@ impl OpenPool {
         !self.shares.smb.state().behind.is_empty()
     }
 
-    /// Removes the usershare of a filesystem that is about to be unmounted. It comes back if the filesystem is
-    /// still mounted afterwards. Blocks the thread.
+    /// Removes the usershare of a filesystem that is about to be unmounted. It comes back if the filesystem
+    /// is still mounted afterwards. Blocks the thread.
     pub(in crate::daemon) fn end_smb(&self, name: &str) {
         let mut state = self.shares.smb.state();
         state.unshared.remove(name);

@@ -2,11 +2,11 @@
 //!
 //! # Which volumes
 //! Volumes whose property `volmode` is `dev` or `full`, set there or inherited; their snapshots if `snapdev`
-//! is `visible`; and those that were attached by request ([`api::AttachVolume`]). `volmode=default` means what
-//! the tunable `zvol_volmode` says: no device, as not every volume is for this machine; or one through ublk,
-//! where the kernel has that. Its NBD client has few devices, which are not taken unasked. The devices follow
-//! the feed of changes ([`crate::daemon::watch::following`]). If the kernel cannot make a device, the log says
-//! so, and a request for it fails.
+//! is `visible`; and those that were attached by request ([`api::AttachVolume`]). `volmode=default` means
+//! what the tunable `zvol_volmode` says: no device, as not every volume is for this machine; or one through
+//! ublk, where the kernel has that. Its NBD client has few devices, which are not taken unasked. The devices
+//! follow the feed of changes ([`crate::daemon::watch::following`]). If the kernel cannot make a device, the
+//! log says so, and a request for it fails.
 //!
 //! A device that a volume has by default is not made again after it was detached by request, until the pool
 //! is imported again, and gives way to a request for another way.

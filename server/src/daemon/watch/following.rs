@@ -1,5 +1,5 @@
-//! What follows the feed of changes: the list of a pool's volumes, their block devices, what Samba shares, the
-//! pool's entry in the cache file.
+//! What follows the feed of changes: the list of a pool's volumes, their block devices, what Samba shares,
+//! the pool's entry in the cache file.
 //!
 //! # The idea
 //! Each open pool knows up to which change of the feed its followers are in line, and what is out of line

@@ -86,7 +86,7 @@ pub enum Command {
     /// Serve a pool until Ctrl-C: without arguments a new one to try things out, else one that exists
     Up(UpArguments),
     /// Run the daemon in the foreground (other commands start it when they need it)
-    Serve(ServeArguments),
+    Serve(Box<ServeArguments>),
     /// Create, import, export, change and inspect pools
     #[command(subcommand)]
     Zpool(Zpool),

@@ -256,7 +256,8 @@ fn root() -> PathBuf {
 
 /// Whether a folder has what Cargo builds: it is called `target` and lies beside a `Cargo.toml`.
 fn is_built(folder: &Path) -> bool {
-    folder.ends_with("target") && folder.with_file_name("Cargo.toml").is_file()
+    let is_target = folder.ends_with("target") && folder.with_file_name("Cargo.toml").is_file();
+    is_target || folder.ends_with("node_modules")
 }
 
 /// All files with this ending below a folder, without what is built.

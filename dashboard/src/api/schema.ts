@@ -3958,7 +3958,11 @@ export interface components {
         ShareFilesystems: {
             /** @default null */
             dataset: string | null;
+            /** @default null */
+            protocol: components["schemas"]["ShareProtocol"] | null;
         };
+        /** @enum {string} */
+        ShareProtocol: "nfs" | "smb";
         SharesChanged: {
             done: string[];
             failed: components["schemas"]["ApiError"][];
@@ -3967,6 +3971,8 @@ export interface components {
         UnshareFilesystems: {
             /** @default null */
             target: string | null;
+            /** @default null */
+            protocol: components["schemas"]["ShareProtocol"] | null;
         };
         ListNfs: Record<string, never>;
         NfsListing: {
@@ -3974,6 +3980,11 @@ export interface components {
             waiting: string[];
             shares: components["schemas"]["NfsShare"][];
             clients: components["schemas"]["NfsClient"][];
+            procedures: components["schemas"]["NfsProcedure"][];
+            /** Format: uint64 */
+            read_bytes: number;
+            /** Format: uint64 */
+            written_bytes: number;
         };
         NfsShare: {
             dataset: string;
@@ -3995,6 +4006,13 @@ export interface components {
             written_bytes: number;
             /** Format: uint64 */
             last_seconds: number;
+        };
+        NfsProcedure: {
+            name: string;
+            /** Format: uint64 */
+            requests: number;
+            /** Format: uint64 */
+            errors: number;
         };
         AttachVolume: {
             /** @default  */

@@ -10,7 +10,9 @@ fn json(text: &str) -> Value {
 
 #[test]
 fn links_users_and_tokens_are_made_and_taken_away() {
-    let session = Session::start();
+    let place = tempfile::tempdir().unwrap();
+    let log = place.path().join("audit.log");
+    let session = Session::start_serving(&["--audit", log.to_str().unwrap()]);
     let told = json(&session.print(&["dashboard", "--listen", "127.0.0.1:0", "--json"]));
     let url = told["url"].as_str().unwrap();
     assert!(url.starts_with("http://127.0.0.1:") && url.contains("/#sign-in="), "{url}");
@@ -39,5 +41,5 @@ fn links_users_and_tokens_are_made_and_taken_away() {
     session.print(&["dashboard", "user", "remove", "ann"]);
     assert_eq!(session.run(&["dashboard", "user", "remove", "ann"]).code, 1);
     let audit = session.print(&["audit"]);
-    assert!(!audit.contains("horse"), "{audit}");
+    assert!(audit.contains("dashboard-user-set") && !audit.contains("horse"), "{audit}");
 }

@@ -97,7 +97,8 @@ pub async fn unreplayed(pool: &Arc<Pool>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-async fn log_header(pool: &Arc<Pool>, id: ObjsetId, root: &ondisk::blkptr::Blkptr) -> Result<ZilHeader> {
+/// The header of the intent log of an object set, as the pool has it, without opening the dataset.
+pub async fn log_header(pool: &Arc<Pool>, id: ObjsetId, root: &ondisk::blkptr::Blkptr) -> Result<ZilHeader> {
     let objset = Objset::open_without_key(pool, id, root).await?;
     let mut reader = Reader::new("intent log header", &objset.phys().zil_header, objset.phys().order);
     ZilHeader::read(&mut reader).map_err(Error::format(format!("objset {id}")))

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join;
+use ondisk::blkptr::Blkptr;
 use ondisk::features::{Feature, FeatureState};
 use ondisk::objset::ObjsetType;
 use ondisk::pool_directory as directory;
@@ -37,6 +38,7 @@ use crate::error::{Error, Result};
 use crate::mos::LiveFeatures;
 use crate::pool::discovery::FoundPool;
 use crate::pool::import::{ImportError, ImportOptions, Rewind, uberblocks};
+use crate::pool::replayed::log_header;
 use crate::store::suspend::FailMode;
 use crate::tables::Tables;
 use crate::zil::{self, Replayed, Unreadable};
@@ -94,28 +96,30 @@ impl LivePool {
             true => Unreadable::GivenUp,
             false => Unreadable::Refused,
         };
+        let with_logs = live.heads_with_logs().await.map_err(refused)?;
         if unreadable == Unreadable::Refused {
-            live.check_logs().await.map_err(refused)?;
+            live.check_logs(&with_logs).await.map_err(refused)?;
         }
         if goes_back {
             live.make_newest(live.pool.uberblock(), true).await.map_err(refused)?;
         }
+        let to_claim = with_logs.clone();
         let claimed = live.change(move |s| async move {
             // Without the claims of all logs, the next import would take records for committed.
-            claim(&s, unreadable).await.inspect_err(|error| s.tx.note_half_done(error.clone()))
+            claim(&s, &to_claim, unreadable).await.inspect_err(|error| s.tx.note_half_done(error.clone()))
         });
         claimed.await.map_err(refused)?;
-        live.replay().await.map_err(refused)?;
+        live.replay(&with_logs).await.map_err(refused)?;
         live.destroy_remains().await.map_err(refused)?;
         Ok(live)
     }
 
     /// Fails with [`Error::UnreadableLog`] when a log may go on where no device can be read. Nothing has
     /// changed then.
-    async fn check_logs(self: &Arc<Self>) -> Result<()> {
+    async fn check_logs(self: &Arc<Self>, with_logs: &[ObjsetId]) -> Result<()> {
         let next = self.txgs().open_txg();
         let is_checkpoint = self.pool.uberblock().is_checkpoint();
-        for id in self.heads().await? {
+        for &id in with_logs {
             let dataset = self.dataset(id).await?;
             let header = dataset.objset.zil_header();
             // A log that the checkpoint had is given up if it was not claimed.
@@ -133,8 +137,8 @@ impl LivePool {
 
     /// Replays all intent logs, except those of encrypted datasets whose keys are not loaded: they stay
     /// ([`super::encrypted`]).
-    async fn replay(self: &Arc<Self>) -> Result<()> {
-        for id in self.heads().await? {
+    async fn replay(self: &Arc<Self>, with_logs: &[ObjsetId]) -> Result<()> {
+        for &id in with_logs {
             let dataset = self.dataset(id).await?;
             // With its key it is opened anew, and authenticated.
             let is_locked = matches!(dataset.objset.key(), Err(Error::KeyNotLoaded { .. }));
@@ -209,11 +213,31 @@ impl LivePool {
     /// The head datasets with object sets, hidden ones not included.
     pub(super) async fn heads(self: &Arc<Self>) -> Result<Vec<ObjsetId>> {
         let _turn = self.syncing.take().await;
-        heads(self.mos()).await
+        Ok(heads(self.mos()).await?.into_iter().map(|(id, _)| id).collect())
+    }
+
+    /// Those of them that have an intent log, as the pool was opened: of thousands of datasets few have one,
+    /// and to open a dataset for writing costs many times what its header does. One whose header cannot be
+    /// read is among them, so that opening it says why.
+    async fn heads_with_logs(self: &Arc<Self>) -> Result<Vec<ObjsetId>> {
+        let heads = {
+            let _turn = self.syncing.take().await;
+            heads(self.mos()).await?
+        };
+        let mut found = Vec::new();
+        for (id, root) in heads {
+            let header = log_header(&self.pool, id, &root).await;
+            if header.is_ok_and(|header| header.is_empty()) {
+                continue;
+            }
+            found.push(id);
+        }
+        Ok(found)
     }
 }
 
-async fn heads(mos: &Arc<LiveObjset>) -> Result<Vec<ObjsetId>> {
+/// The head datasets, and where their object sets begin.
+async fn heads(mos: &Arc<LiveObjset>) -> Result<Vec<(ObjsetId, Blkptr)>> {
     let dsl = Dsl::open_in(mos.view()).await?;
     let mut heads = Vec::new();
     let mut dirs = vec![Arc::clone(dsl.root())];
@@ -221,12 +245,12 @@ async fn heads(mos: &Arc<LiveObjset>) -> Result<Vec<ObjsetId>> {
         if !dir.phys.head_dataset.is_none() {
             let head = dsl.head(&dir).await?;
             if !head.phys.bp.is_hole() && !head.is_inconsistent() {
-                heads.push(ObjsetId(dir.phys.head_dataset.get()));
+                heads.push((ObjsetId(dir.phys.head_dataset.get()), head.phys.bp));
             }
         }
         dirs.extend(dsl.children(&dir).await?);
     }
-    heads.sort_unstable();
+    heads.sort_unstable_by_key(|(id, _)| *id);
     Ok(heads)
 }
 
@@ -255,10 +279,10 @@ async fn with_name(dsl: &Dsl, id: ObjsetId, error: Error) -> Error {
 }
 
 /// The first group of an import.
-async fn claim(s: &Syncing, unreadable: Unreadable) -> Result<()> {
+async fn claim(s: &Syncing, with_logs: &[ObjsetId], unreadable: Unreadable) -> Result<()> {
     let opened = s.pool.pool().uberblock();
     let checkpoint = opened.is_checkpoint().then_some(opened.checkpoint_txg);
-    for id in heads(s.mos()).await? {
+    for &id in with_logs {
         let dataset = s.dataset(id).await?;
         if dataset.objset.zil_header().is_empty() {
             s.forget_dataset(id);

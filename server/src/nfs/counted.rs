@@ -100,7 +100,8 @@ mod tests {
         counted.done(6, false);
         counted.done(6, true);
         counted.done(99, true);
-        (counted.read(7), counted.written(8));
+        counted.read(7);
+        counted.written(8);
         let read = counted.procedures().find(|procedure| procedure.name == "Read").unwrap();
         assert_eq!((read.requests, read.errors, counted.bytes()), (2, 1, (7, 8)));
         assert_eq!(counted.procedures().map(|procedure| procedure.requests).sum::<u64>(), 2);

@@ -20,7 +20,7 @@ mod support;
 use engine::tunables;
 
 /// The files with tests of effects, from the workspace's root.
-const TESTS: [&str; 17] = [
+const TESTS: [&str; 18] = [
     "cenote/tests/commands/delegation.rs",
     "engine/src/dsl/edit/freeing.rs",
     "engine/src/dsl/edit/livelist.rs",
@@ -38,6 +38,7 @@ const TESTS: [&str; 17] = [
     "engine/tests/tunables/scans.rs",
     "engine/tests/tunables/space.rs",
     "server/src/daemon/watch/memory.rs",
+    "server/tests/daemon/attached.rs",
 ];
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use device::block_on;
-use engine::tunables::ZVOL_VOLMODE;
+use engine::tunables;
 use server::api::{
     Action, AttachVolume, DestroyDataset, DetachVolume, ErrorKind, ExportPool, HoldSnapshots, ListAttached,
     RenameDataset, SetProperties, Shutdown, TakeSnapshots, Through,
@@ -231,7 +231,7 @@ fn volmode_makes_and_removes_the_device_with_the_volume() {
 fn by_default_a_volume_has_the_device_that_the_tunable_says_until_it_is_detached() {
     let rig = Rig::with(&[Through::Ublk, Through::Nbd]);
     assert_eq!(rig.link("tank/vol"), None, "there is none without it");
-    ZVOL_VOLMODE.set(1).unwrap();
+    tunables::ZVOL_VOLMODE.set(1).unwrap();
     // The property is looked at with the next change.
     rig.set("volmode", "default");
     assert_eq!(rig.link("tank/vol"), rig.node(0));
@@ -246,7 +246,7 @@ fn by_default_a_volume_has_the_device_that_the_tunable_says_until_it_is_detached
     assert_eq!(rig.link("tank/vol"), None, "it was detached by request");
     rig.set("volmode", "full");
     assert_eq!(rig.link("tank/vol"), rig.node(2));
-    ZVOL_VOLMODE.reset();
+    tunables::ZVOL_VOLMODE.reset();
 }
 
 #[test]

@@ -98,6 +98,7 @@ pub use elsewhere::{Elsewhere, OtherMount};
 pub use flags::{REWRITE_KEEPS_BIRTHS, ZFS_IOC_REWRITE};
 pub use given::{GivenMount, NotResumed};
 pub use holders::Holders;
+pub(crate) use mountpoint::unescaped;
 pub use mountpoint::{Table, answers, clear_stale, clear_stale_of, dead_mounts, device_at};
 pub use node::ZFS_DIR as ZFS_DIRECTORY_INODE;
 pub(crate) use node::{Node, SNAPSHOT_DIR, SNAPSHOT_NAME, Tree, ZFS_DIR, ZFS_NAME};

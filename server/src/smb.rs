@@ -10,7 +10,7 @@
 //!
 //! | option of `sharesmb` | usershare |
 //! |---|---|
-//! | `on` | the name of the dataset with `_` for what is no letter of it (`tank_home`), for all users that Samba lets in |
+//! | `on` | the name of the dataset in lower case, with `_` for what is no letter of it (`tank_home`), for all users that Samba lets in |
 //! | `name=NAME` | that name |
 //! | `description=TEXT` | the comment begins with it |
 //! | `ro`, `rw` (the default) | whether clients may only read |
@@ -62,7 +62,9 @@ impl Options {
         };
         let marker = marker(dataset);
         Usershare {
-            name: self.name.clone().unwrap_or_else(|| dataset.chars().map(plain).collect()),
+            // The server of Samba 4.17 crashes with clients of a name that has capitals; clients see no
+            // difference.
+            name: self.name.clone().unwrap_or_else(|| dataset.chars().map(plain).collect()).to_lowercase(),
             path: path.to_owned(),
             comment: self.description.as_ref().map_or(marker.clone(), |text| format!("{text} {marker}")),
             is_read_only: self.is_read_only,
@@ -309,16 +311,16 @@ mod tests {
     use super::*;
 
     fn share(text: &str) -> Usershare {
-        text.parse::<Options>().expect(text).of("tank/my-files:old", Path::new("/tank/my"))
+        text.parse::<Options>().expect(text).of("tank/My-files:old", Path::new("/tank/my"))
     }
 
     #[test]
     fn a_share_is_called_as_openzfs_calls_it_unless_the_property_names_it() {
         let plain = share("on");
-        assert_eq!((plain.name.as_str(), plain.dataset()), ("tank_my_files_old", Some("tank/my-files:old")));
+        assert_eq!((plain.name.as_str(), plain.dataset()), ("tank_my_files_old", Some("tank/My-files:old")));
         assert!(!plain.is_read_only && !plain.lets_guests_in);
-        let other = share("name=docs,description=All of (them),ro,guestok");
-        assert_eq!((other.name.as_str(), other.dataset()), ("docs", Some("tank/my-files:old")));
+        let other = share("name=Docs,description=All of (them),ro,guestok");
+        assert_eq!((other.name.as_str(), other.dataset()), ("docs", Some("tank/My-files:old")));
         assert!(other.comment.starts_with("All of (them) ") && other.is_read_only && other.lets_guests_in);
         assert!(!share("ro,rw,guestok=false").is_read_only);
         for (text, named) in [
@@ -359,7 +361,7 @@ mod tests {
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let net = Net::at(program);
         net.put(&share("description=two words,ro")).unwrap();
-        let words = "usershare\nadd\ntank_my_files_old\n/tank/my\ntwo words (cenote: tank/my-files:old)\n\
+        let words = "usershare\nadd\ntank_my_files_old\n/tank/my\ntwo words (cenote: tank/My-files:old)\n\
                      S-1-1-0:R\nguest_ok=n\n";
         assert_eq!(std::fs::read_to_string(&said).unwrap(), words);
         let refused = net.remove("x").unwrap_err().to_string();

@@ -14,6 +14,8 @@ use tempfile::TempDir;
 
 /// The end of what OpenZFS and this program say of a dataset that is not there.
 const IS_ABSENT: &str = "dataset does not exist";
+/// The longest path of the folder with ssh's socket, in bytes: a socket's has 107, and ssh adds to it.
+const MAX_FOLDER: usize = 80;
 /// At most so much of what a command says on standard error is kept.
 const MAX_SAID: u64 = 64 << 10;
 
@@ -52,6 +54,9 @@ impl Shared {
             return None;
         }
         let folder = tempfile::Builder::new().prefix("cenote-").tempdir().ok()?;
+        if folder.path().as_os_str().len() > MAX_FOLDER {
+            return None;
+        }
         Some(Self { folder, program: program.clone(), host: host.to_owned() })
     }
 
@@ -195,6 +200,15 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_ssh_shares_a_connection() {
+        let of = |word: &str| Shared::of(&[word.to_owned(), "-p".into(), "22".into()], "host");
+        assert!(of("rsh").is_none() && of("/opt/not-ssh").is_none() && Shared::of(&[], "host").is_none());
+        let shared = of("/nowhere/ssh").unwrap();
+        let [_, master, _, path, ..] = shared.options();
+        assert_eq!((master.as_str(), path.starts_with("ControlPath=/")), ("ControlMaster=auto", true));
+    }
 
     #[test]
     fn words_reach_the_other_shell_as_they_are() {

@@ -486,7 +486,7 @@ fn mounts_in(table: &str) -> Vec<(Vec<u8>, PathBuf)> {
 }
 
 /// A word of the table of mounts, in which blanks and the like are octal numbers.
-fn unescaped(word: &str) -> Vec<u8> {
+pub(crate) fn unescaped(word: &str) -> Vec<u8> {
     let number = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok();
     let mut bytes = Vec::new();
     let mut rest = word.as_bytes();

@@ -1,7 +1,7 @@
 //! Names of hosts, which a list of clients may have: whether an address is one of a host's.
 //!
 //! # The idea
-//! A name is resolved to its addresses, and not an address to a name: so only those decide who own the name.
+//! A name is resolved to its addresses, and not an address to a name: so only the owner of the name decides.
 //! The system resolves (`/etc/hosts`, DNS). That may take long, and a request asks each time: so addresses
 //! are kept for [`FRESH`], and asked for again beside the requests, which are answered by the old ones. Only
 //! the first request that needs a name waits for it, for [`PATIENCE`] at most. Where a name cannot be

@@ -140,21 +140,21 @@ fn a_filesystem_is_a_usershare_while_it_is_mounted_and_its_property_says_so() {
     rig.act(&CreateDataset { name: "tank/fs/in-it".into(), ..CreateDataset::default() });
     rig.expect(&["tank_fs=tank/fs", "tank_fs_in_it=tank/fs/in-it"]);
     rig.set("tank/fs/in-it", "sharesmb", "name=Docs,description=All of them,ro,guestok");
-    rig.expect(&["Docs=tank/fs/in-it", "tank_fs=tank/fs"]);
+    rig.expect(&["docs=tank/fs/in-it", "tank_fs=tank/fs"]);
     {
         let shares = rig.fake.shares.lock().unwrap();
-        let docs = shares.iter().find(|share| share.name == "Docs").unwrap();
+        let docs = shares.iter().find(|share| share.name == "docs").unwrap();
         assert!(docs.is_read_only && docs.lets_guests_in && docs.comment.starts_with("All of them "));
     }
     rig.act(&Unmount { target: Some("tank/fs/in-it".into()), ..Unmount::default() });
     rig.expect(&["tank_fs=tank/fs"]);
     rig.act(&Mount { dataset: Some("tank/fs/in-it".into()), ..Mount::default() });
-    rig.expect(&["Docs=tank/fs/in-it", "tank_fs=tank/fs"]);
+    rig.expect(&["docs=tank/fs/in-it", "tank_fs=tank/fs"]);
     let rename = RenameDataset { from: "tank/fs".into(), to: "tank/new".into(), ..RenameDataset::default() };
     rig.act(&rename);
-    rig.expect(&["Docs=tank/new/in-it", "tank_new=tank/new"]);
+    rig.expect(&["docs=tank/new/in-it", "tank_new=tank/new"]);
     rig.set("tank/new", "mountpoint", "/elsewhere");
-    rig.expect(&["Docs=elsewhere/in-it", "tank_new=elsewhere"]);
+    rig.expect(&["docs=elsewhere/in-it", "tank_new=elsewhere"]);
     rig.act(&DestroyDataset { name: "tank/new/in-it".into(), ..DestroyDataset::default() });
     rig.set("tank/new", "sharesmb", "off");
     rig.expect(&[]);

@@ -10,7 +10,9 @@
 mod smart;
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,6 +24,7 @@ use ondisk::Guid;
 use super::disks::{signature_of, user_of};
 use crate::api::{ApiError, DiskEntry, DiskPartition, ListDisks};
 use crate::daemon::Daemon;
+use crate::fuse::unescaped;
 
 /// Where the kernel lists block devices.
 const SYS_BLOCK: &str = "/sys/block";
@@ -99,29 +102,25 @@ impl Uses {
         let mut by_path = HashMap::new();
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         for line in mounts.lines() {
-            let mut words = line.split(' ').map(unescaped);
+            let mut words = line.split(' ').map(listed);
             let (Some(device), Some(at)) = (words.next(), words.next()) else { continue };
-            if device.starts_with("/dev/") {
-                by_path.entry(canonical(Path::new(&device))).or_insert_with(|| format!("mounted at {at}"));
+            if device.starts_with("/dev") {
+                by_path.entry(canonical(&device)).or_insert_with(|| format!("mounted at {}", at.display()));
             }
         }
         let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
         for line in swaps.lines().skip(1) {
             if let Some(device) = line.split_whitespace().next() {
-                by_path.insert(canonical(Path::new(&unescaped(device))), "used as swap".to_owned());
+                by_path.insert(canonical(&listed(device)), "used as swap".to_owned());
             }
         }
         Self { by_path, open_pools }
     }
 }
 
-/// A word of `/proc/mounts`, in which some characters are written in octal.
-fn unescaped(word: &str) -> String {
-    let mut text = word.to_owned();
-    for (code, character) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
-        text = text.replace(code, character);
-    }
-    text
+/// A path as the kernel lists it.
+fn listed(word: &str) -> PathBuf {
+    PathBuf::from(OsString::from_vec(unescaped(word)))
 }
 
 fn canonical(path: &Path) -> PathBuf {
@@ -264,13 +263,20 @@ mod tests {
         for name in ["ram0", "zram1", "sr0", "fd0"] {
             assert!(!is_disk_name(name), "{name}");
         }
-        assert_eq!(unescaped("/mnt/a\\040b"), "/mnt/a b");
     }
 
     #[test]
     fn the_disks_of_this_machine_are_listed() {
         let daemon = Arc::new(Daemon::with_cache(64 << 20));
         let disks = device::block_on(daemon.list_disks(ListDisks::default())).unwrap();
+        // One that has a size and a node is not left out.
+        for entry in fs::read_dir(SYS_BLOCK).into_iter().flatten().flatten() {
+            let name = entry.file_name().into_string().unwrap();
+            let node = Path::new("/dev").join(&name);
+            if is_disk_name(&name) && number(&entry.path(), "size") > 0 && node.exists() {
+                assert!(disks.iter().any(|disk| disk.path == node), "{name}");
+            }
+        }
         for disk in disks {
             assert!(disk.size > 0 && disk.path.starts_with("/dev"), "{disk:?}");
             assert!(disk.partitions.iter().all(|partition| partition.path.starts_with("/dev")), "{disk:?}");

@@ -73,6 +73,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("uberblock", pools::uberblock),
     ("vdev_config", pools::vdev_config),
     ("vhost_user", clients::vhost_user),
+    ("web", clients::web),
     ("zap_edit", zaps::edit),
     ("zap_header", zaps::header),
     ("zap_leaf", zaps::leaf),

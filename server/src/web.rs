@@ -37,6 +37,7 @@
 //! | `security` | certificates |
 //! | `visitor` | as whom a request comes |
 //! | `routes` | requests and answers |
+//! | [`untrusted`] | all of it for any bytes, for fuzzers |
 
 mod files;
 mod origin;
@@ -44,6 +45,7 @@ mod patient;
 mod routes;
 mod seats;
 mod security;
+pub mod untrusted;
 mod visitor;
 
 use std::io;

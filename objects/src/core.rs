@@ -1,0 +1,583 @@
+//! A device that is open: reads, writes, commits, checkpoints, compaction.
+//!
+//! # Who does what
+//! All of it runs as tasks of one thread (`tokio::task::spawn_local`), which share the state and never hold it across
+//! an `.await`. What waits looks again whenever something has changed.
+//!
+//! # The life of a write
+//! 1. Its regions of the map are loaded, and there is room among the bytes that are not in the store yet.
+//! 2. Its bytes go to the end of the segment that is being filled, its entry to the list of the next commit, and the map
+//!    says where it is. A segment that is full is sent on its way. The write is done.
+//! 3. A flush makes a commit of all entries so far: it waits for the segments among them, and makes the commit. When
+//!    that is in the store, the flush is done.
+//!
+//! # The life of an object
+//! It is dead when no sector of the map is in it. A segment is deleted when a commit that says so is in the store; a
+//! commit only when a checkpoint after it is, and when it did not take over. Reads that began before are waited for.
+//!
+//! # When the store does not answer
+//! Segments and commits are sent until they arrive. What waits for them is told the error after
+//! [`Options::patience`]; nothing is lost, and a later flush finds it done. Another host's commit in the place of the
+//! own one ends all: [`Error::TakenOver`].
+
+mod checkpoints;
+mod commits;
+mod compaction;
+
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use tokio::sync::Notify;
+use tokio::task::spawn_local;
+use tokio::time::{Instant, timeout_at};
+
+use crate::bucket::{Bucket, BucketError};
+use crate::error::Error;
+use crate::format::{self, CheckpointNumber, Entry, HEAD_BYTES, Head, Kind, ObjectId, Origin, Place, SECTOR_BYTES, Sequence};
+use crate::map::{Map, Piece};
+use crate::opening::{self, Found};
+use crate::requests::{self, Waits};
+
+/// How a device works.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Bytes of a segment.
+    pub segment_bytes: usize,
+    /// The most bytes that a commit carries itself.
+    pub inline_bytes: usize,
+    /// Bytes that were written and are not in the store.
+    pub unsent_bytes: usize,
+    /// How long a request is tried before an error is told.
+    pub patience: Duration,
+    /// Entries after which a checkpoint is made.
+    pub checkpoint_entries: usize,
+    /// Commits after which a checkpoint is made.
+    pub checkpoint_commits: u64,
+    /// The share of what is needed that may be kept without need: at 1.0, the store has twice what is needed.
+    pub garbage_share: f64,
+    /// Runs of the map in memory, each some 40 bytes.
+    pub map_runs: usize,
+    /// Gaps between ranges of one object that are read along, in bytes.
+    pub gap_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 16 << 20,
+            inline_bytes: 1 << 20,
+            unsent_bytes: 128 << 20,
+            patience: Duration::from_secs(30),
+            checkpoint_entries: 32 << 10,
+            checkpoint_commits: 512,
+            garbage_share: 1.0,
+            map_runs: 4 << 20,
+            gap_bytes: 64 << 10,
+        }
+    }
+}
+
+/// What was done since the device was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests that wrote.
+    pub puts: u64,
+    /// Bytes of those.
+    pub put_bytes: u64,
+    /// Requests that read.
+    pub gets: u64,
+    /// Bytes of those.
+    pub got_bytes: u64,
+    /// Objects that were deleted.
+    pub deletes: u64,
+    /// Bytes that clients wrote.
+    pub written_bytes: u64,
+    /// Bytes that were moved by compaction.
+    pub moved_bytes: u64,
+    /// Commits.
+    pub commits: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+}
+
+/// The segment that is being filled.
+#[derive(Debug)]
+struct Filling {
+    id: ObjectId,
+    /// With room for the head.
+    data: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+/// Everything but what was asked for and is under way.
+#[derive(Debug)]
+struct State {
+    origin: Origin,
+    sectors: u64,
+    map: Map,
+    /// The last commit that is in the store.
+    last: Sequence,
+    checkpoint: CheckpointNumber,
+    /// The commit of that.
+    stored: Sequence,
+    /// The commit that began this opening; none of a device that is only read.
+    epoch: Option<Sequence>,
+    count: u64,
+    filling: Option<Filling>,
+    /// Since the last commit that was begun.
+    entries: Vec<Entry>,
+    /// Entries ever, and how many of them are in commits that are in the store.
+    appended: u64,
+    durable: u64,
+    /// Objects that are not in the store yet.
+    unsent: BTreeMap<ObjectId, Bytes>,
+    unsent_bytes: usize,
+    is_committing: bool,
+    /// For the next checkpoint.
+    entries_since: usize,
+    commits_since: u64,
+    is_checkpointing: bool,
+    is_compacting: bool,
+    /// Commits that took over: they are never deleted.
+    took_over: BTreeSet<Sequence>,
+    /// Commits of which nothing is needed but their place in the sequence.
+    empty_commits: BTreeSet<Sequence>,
+    /// Segments that may be deleted, each with the reads that are to end before.
+    deletable: Vec<(ObjectId, u64)>,
+    is_deleting: bool,
+    /// Objects with pages of the map.
+    maps: BTreeSet<ObjectId>,
+    reads: BTreeSet<u64>,
+    next_read: u64,
+    /// The last error of what is sent in the background.
+    fault: Option<Error>,
+    ended: Option<Error>,
+    counts: Counts,
+}
+
+/// What all tasks share.
+#[derive(Debug)]
+struct Shared {
+    bucket: Arc<dyn Bucket>,
+    options: Options,
+    size_bytes: u64,
+    state: RefCell<State>,
+    changed: Notify,
+    /// Tasks are to end.
+    is_dropped: Cell<bool>,
+}
+
+/// A device in an object store, open. It belongs to one thread, within a `LocalSet`; see the module documentation.
+#[derive(Debug)]
+pub struct Core(Rc<Shared>);
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.0.end(Error::Closed);
+        self.0.is_dropped.set(true);
+    }
+}
+
+impl Core {
+    pub(crate) fn new(bucket: Arc<dyn Bucket>, found: Found, epoch: Option<Sequence>, options: Options) -> Self {
+        let maps = found.map.pages().map(|page| page.id).collect();
+        let state = State {
+            origin: found.origin,
+            sectors: found.size_bytes / SECTOR_BYTES,
+            map: found.map,
+            last: found.last,
+            checkpoint: found.checkpoint,
+            stored: found.stored,
+            epoch,
+            count: 0,
+            filling: None,
+            entries: Vec::new(),
+            appended: 0,
+            durable: 0,
+            unsent: BTreeMap::new(),
+            unsent_bytes: 0,
+            is_committing: false,
+            entries_since: 0,
+            commits_since: found.last.0 - found.stored.0,
+            is_checkpointing: false,
+            is_compacting: false,
+            took_over: found.took_over.into_iter().collect(),
+            empty_commits: BTreeSet::new(),
+            deletable: Vec::new(),
+            is_deleting: false,
+            maps,
+            reads: BTreeSet::new(),
+            next_read: 0,
+            fault: None,
+            ended: None,
+            counts: Counts::default(),
+        };
+        let shared = Shared {
+            bucket,
+            options,
+            size_bytes: found.size_bytes,
+            state: RefCell::new(state),
+            changed: Notify::new(),
+            is_dropped: Cell::new(false),
+        };
+        Self(Rc::new(shared))
+    }
+
+    /// Its size in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.0.size_bytes
+    }
+
+    /// What was done.
+    pub fn counts(&self) -> Counts {
+        self.0.state().counts
+    }
+
+    /// Bytes that are needed, and bytes of all objects with data.
+    pub fn space(&self) -> (u64, u64) {
+        self.0.state().space()
+    }
+
+    /// Why it has ended, if it has.
+    pub fn ended(&self) -> Option<Error> {
+        self.0.state().ended.clone()
+    }
+
+    /// Reads `length` bytes at `offset`, which lie within the device. What was never written is zeros.
+    ///
+    /// # Errors
+    /// The store does not answer; the device has ended.
+    pub async fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, Error> {
+        self.0.read(offset, length).await
+    }
+
+    /// Writes whole sectors. It is done when a flush that begins later will make it durable.
+    ///
+    /// # Errors
+    /// As of reads.
+    pub async fn write(&self, offset: u64, data: Bytes) -> Result<(), Error> {
+        self.0.write(offset, data).await
+    }
+
+    /// Whole sectors are no longer needed; they read as zeros.
+    ///
+    /// # Errors
+    /// As of reads.
+    pub async fn discard(&self, offset: u64, length: u64) -> Result<(), Error> {
+        self.0.discard(offset, length).await
+    }
+
+    /// Makes all durable that was written before.
+    ///
+    /// # Errors
+    /// As of reads. What was written is kept, and the next flush tries again.
+    pub async fn flush(&self) -> Result<(), Error> {
+        self.0.flush().await
+    }
+
+    /// Waits until nothing goes on in the background: checkpoints, compaction, deletions.
+    pub async fn settle(&self) {
+        let is_busy = |state: &State| state.is_checkpointing || state.is_compacting || state.is_deleting;
+        while self.ended().is_none() && is_busy(&self.0.state()) {
+            self.0.changed.notified().await;
+        }
+    }
+}
+
+impl State {
+    fn space(&self) -> (u64, u64) {
+        let sum = |of: fn(&format::Live) -> u32| {
+            self.map.objects().map(|(_, live)| u64::from(of(&live))).sum::<u64>() * SECTOR_BYTES
+        };
+        (sum(|live| live.live), sum(|live| live.total))
+    }
+
+    /// The id of the next segment or object of the map.
+    fn next_id(&mut self) -> Result<ObjectId, Error> {
+        let epoch = self.epoch.ok_or(Error::Closed)?;
+        let id = ObjectId::new(epoch, self.count).ok_or(Error::Closed)?;
+        self.count += 1;
+        Ok(id)
+    }
+}
+
+impl Shared {
+    fn state(&self) -> Ref<'_, State> {
+        self.state.borrow()
+    }
+
+    fn state_mut(&self) -> RefMut<'_, State> {
+        self.state.borrow_mut()
+    }
+
+    /// Ends all, for this reason.
+    fn end(&self, why: Error) {
+        self.state_mut().ended.get_or_insert(why);
+        self.changed.notify_waiters();
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.state().ended.clone().map_or(Ok(()), Err)
+    }
+
+    /// Waits until something has changed, at most until then.
+    async fn wait(&self, until: Instant) -> Result<(), Error> {
+        let late = || Error::Store {
+            address: self.bucket.address().to_owned(),
+            key: String::new(),
+            error: BucketError::Unsure("the store takes too long".into()),
+        };
+        match timeout_at(until, self.changed.notified()).await {
+            Ok(()) => self.check(),
+            Err(_) => Err(self.state().fault.clone().unwrap_or_else(late)),
+        }
+    }
+
+    /// Loads the regions of a range. They may be forgotten at the next `.await`.
+    async fn load(&self, sector: u64, sectors: u64) -> Result<(), Error> {
+        loop {
+            let missing = self.state().map.to_load(sector, sectors);
+            let Some((region, page)) = missing else { return Ok(()) };
+            let runs = opening::page_at(&*self.bucket, page, &self.options).await?;
+            let mut state = self.state_mut();
+            state.counts.gets += 1;
+            state.counts.got_bytes += u64::from(page.bytes);
+            state.map.load(region, runs);
+        }
+    }
+
+    async fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, Error> {
+        self.check()?;
+        let first = offset / SECTOR_BYTES;
+        let sectors = (offset + length as u64).div_ceil(SECTOR_BYTES) - first;
+        self.load(first, sectors).await?;
+        let number = {
+            let mut state = self.state_mut();
+            let number = state.next_read;
+            state.next_read += 1;
+            state.reads.insert(number);
+            number
+        };
+        let bytes = self.read_pieces(first, sectors).await;
+        self.state_mut().reads.remove(&number);
+        self.changed.notify_waiters();
+        let mut bytes = bytes?;
+        let skipped = (offset - first * SECTOR_BYTES) as usize;
+        bytes.drain(..skipped);
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+
+    async fn read_pieces(&self, first: u64, sectors: u64) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; (sectors * SECTOR_BYTES) as usize];
+        let mut fetches: Vec<Fetch> = Vec::new();
+        {
+            let mut state = self.state_mut();
+            let pieces = state.map.get(first, sectors);
+            for piece in pieces {
+                let at = ((piece.sector - first) * SECTOR_BYTES) as usize;
+                let target = &mut bytes[at..at + (u64::from(piece.sectors) * SECTOR_BYTES) as usize];
+                let Some(place) = piece.place else { continue };
+                match state.in_memory(place, target.len()) {
+                    Some(source) => target.copy_from_slice(source),
+                    None => Fetch::add(&mut fetches, piece, place, at, self.options.gap_bytes),
+                }
+            }
+        }
+        let fetched = try_join_all(fetches.into_iter().map(async |fetch| {
+            let key = fetch.id.key();
+            let ask = async || {
+                let body = self.bucket.get(&key, fetch.start..fetch.end).await?;
+                match body.len() as u64 == fetch.end - fetch.start {
+                    true => Ok(body),
+                    false => Err(BucketError::Unsure("the object came in part".into())),
+                }
+            };
+            let body = requests::ask(&*self.bucket, &key, self.options.patience, ask).await?;
+            let mut state = self.state_mut();
+            state.counts.gets += 1;
+            state.counts.got_bytes += body.len() as u64;
+            Ok((fetch, body))
+        }))
+        .await?;
+        for (fetch, body) in fetched {
+            for (at, from, length) in fetch.parts {
+                let from = (from - fetch.start) as usize;
+                bytes[at..at + length].copy_from_slice(&body[from..from + length]);
+            }
+        }
+        Ok(bytes)
+    }
+
+    async fn write(self: &Rc<Self>, offset: u64, data: Bytes) -> Result<(), Error> {
+        let until = Instant::now() + self.options.patience;
+        let (sector, sectors) = (offset / SECTOR_BYTES, data.len() as u64 / SECTOR_BYTES);
+        loop {
+            self.check()?;
+            self.load(sector, sectors).await?;
+            if self.state().unsent_bytes < self.options.unsent_bytes {
+                break;
+            }
+            self.wait(until).await?;
+        }
+        self.append(sector, &data)?;
+        self.state_mut().counts.written_bytes += data.len() as u64;
+        Ok(())
+    }
+
+    /// Puts bytes at the end of what is being filled. The regions are loaded.
+    fn append(self: &Rc<Self>, mut sector: u64, mut data: &[u8]) -> Result<(), Error> {
+        while !data.is_empty() {
+            let mut state = self.state_mut();
+            if state.filling.is_none() {
+                let id = state.next_id()?;
+                let data = vec![0; HEAD_BYTES];
+                state.filling = Some(Filling { id, data, entries: Vec::new() });
+            }
+            let State { filling: Some(filling), map, entries, appended, unsent_bytes, .. } = &mut *state else {
+                return Err(Error::Closed);
+            };
+            let room = (self.options.segment_bytes + HEAD_BYTES).saturating_sub(filling.data.len());
+            let length = data.len().min(room / SECTOR_BYTES as usize * SECTOR_BYTES as usize);
+            if length == 0 {
+                drop(state);
+                self.seal()?;
+                continue;
+            }
+            let place = Place { id: filling.id, offset: filling.data.len() as u32 };
+            let (now, rest) = data.split_at(length);
+            filling.data.extend_from_slice(now);
+            let sectors = (length as u64 / SECTOR_BYTES) as u32;
+            let entry = Entry { sector, sectors, place: Some(place), hash: format::data_hash(now) };
+            filling.entries.push(entry);
+            entries.push(entry);
+            *appended += 1;
+            *unsent_bytes += length;
+            map.set(sector, sectors.into(), Some(place));
+            (sector, data) = (sector + u64::from(sectors), rest);
+        }
+        Ok(())
+    }
+
+    /// Sends what is being filled on its way.
+    fn seal(self: &Rc<Self>) -> Result<(), Error> {
+        let mut state = self.state_mut();
+        let Some(filling) = state.filling.take() else { return Ok(()) };
+        let total = ((filling.data.len() - HEAD_BYTES) as u64 / SECTOR_BYTES) as u32;
+        state.map.add_object(filling.id, total);
+        let head = Head { origin: state.origin, number: filling.id.0, data_bytes: 0 };
+        let bytes = format::encode(Kind::Segment, head, filling.data, &format::segment_body(&filling.entries));
+        state.unsent.insert(filling.id, bytes.clone());
+        drop(state);
+        begin(self, async move |shared| {
+            if send(shared, &filling.id.key(), &bytes).await {
+                let mut state = shared.state_mut();
+                state.unsent.remove(&filling.id);
+                state.unsent_bytes -= (u64::from(total) * SECTOR_BYTES) as usize;
+            }
+        });
+        Ok(())
+    }
+
+    async fn discard(&self, offset: u64, length: u64) -> Result<(), Error> {
+        let (mut sector, end) = (offset / SECTOR_BYTES, (offset + length) / SECTOR_BYTES);
+        while sector < end {
+            let sectors = (end - sector).min(format::REGION_SECTORS.into()) as u32;
+            loop {
+                self.check()?;
+                self.load(sector, sectors.into()).await?;
+                if self.state().map.to_load(sector, sectors.into()).is_none() {
+                    break;
+                }
+            }
+            let mut state = self.state_mut();
+            if state.epoch.is_none() {
+                return Err(Error::Closed);
+            }
+            if state.map.get(sector, sectors.into()).iter().any(|piece| piece.place.is_some()) {
+                state.map.set(sector, sectors.into(), None);
+                state.entries.push(Entry { sector, sectors, place: None, hash: 0 });
+                state.appended += 1;
+            }
+            sector += u64::from(sectors);
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Bytes of an object that is not in the store yet.
+    fn in_memory(&self, place: Place, length: usize) -> Option<&[u8]> {
+        let from = place.offset as usize;
+        match &self.filling {
+            Some(filling) if filling.id == place.id => filling.data.get(from..from + length),
+            _ => self.unsent.get(&place.id)?.get(from..from + length),
+        }
+    }
+}
+
+/// A range of an object that is read at once.
+#[derive(Debug)]
+struct Fetch {
+    id: ObjectId,
+    start: u64,
+    end: u64,
+    /// Where parts go: in the result, from the object, how many bytes.
+    parts: Vec<(usize, u64, usize)>,
+}
+
+impl Fetch {
+    fn add(all: &mut Vec<Self>, piece: Piece, place: Place, at: usize, gap_bytes: u64) {
+        let (start, length) = (u64::from(place.offset), u64::from(piece.sectors) * SECTOR_BYTES);
+        let end = start + length;
+        let part = (at, start, length as usize);
+        let near = all.iter_mut().rev().take(4).find(|fetch| {
+            fetch.id == place.id && start >= fetch.start && start <= fetch.end.saturating_add(gap_bytes)
+        });
+        match near {
+            Some(fetch) => {
+                fetch.end = fetch.end.max(end);
+                fetch.parts.push(part);
+            }
+            None => all.push(Self { id: place.id, start, end, parts: vec![part] }),
+        }
+    }
+}
+
+/// Sends until it has arrived, or all has ended; whether it has.
+async fn send(shared: &Shared, key: &str, body: &Bytes) -> bool {
+    let mut waits = Waits::default();
+    loop {
+        if shared.check().is_err() {
+            return false;
+        }
+        match shared.bucket.put(key, body.clone()).await {
+            Ok(()) => {
+                let mut state = shared.state_mut();
+                state.fault = None;
+                state.counts.puts += 1;
+                state.counts.put_bytes += body.len() as u64;
+                return true;
+            }
+            Err(error) => {
+                tracing::warn!(key, %error, "the object store");
+                shared.state_mut().fault = Some(requests::failed(&*shared.bucket, key, error));
+            }
+        }
+        waits.wait().await;
+    }
+}
+
+/// Begins a task that ends with the device.
+fn begin(shared: &Rc<Shared>, task: impl AsyncFnOnce(&Rc<Shared>) + 'static) {
+    let shared = Rc::clone(shared);
+    spawn_local(async move {
+        task(&shared).await;
+        shared.changed.notify_waiters();
+    });
+}

@@ -1,0 +1,338 @@
+//! A device that is made, found, and taken over.
+//!
+//! # How its state is found
+//! Checkpoints are numbered one after the other, and each number is made once. So the newest is the one after which
+//! none is. The object `latest` and pointers, which stand where older ones were, lead near it. Then the commits after
+//! it are read, one by one, up to the first that is missing. Then the checkpoint again: if it is a pointer by now,
+//! commits may have been deleted that were read as missing, and all begins anew.
+//!
+//! # How it is taken over
+//! By making that first missing commit. If another host makes it first, its commit is read, and the next one tried.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+
+use crate::bucket::{Bucket, BucketError};
+use crate::core::{Core, Options};
+use crate::error::{Damage, Error};
+use crate::format::{
+    self, Checkpoint, CheckpointNumber, Commit, DEVICE_KEY, HEAD_BYTES, Head, Kind, LATEST_KEY, MAX_OBJECT_BYTES, ObjectId, Origin,
+    PagePlace, REGION_BYTES, SECTOR_BYTES, Sequence, checkpoint_key, commit_key, map_key,
+};
+use crate::map::Map;
+use crate::requests;
+
+/// The least size of a device, in bytes.
+const MIN_BYTES: u64 = 64 << 20;
+/// How often a state is looked for that changes all the time.
+const TRIES: usize = 64;
+/// Commits that are read at once.
+const READ_AHEAD: usize = 8;
+
+/// What a device is as of a commit.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub origin: Origin,
+    pub size_bytes: u64,
+    pub map: Map,
+    /// The last commit.
+    pub last: Sequence,
+    /// The checkpoint before it.
+    pub checkpoint: CheckpointNumber,
+    /// The commit of that.
+    pub stored: Sequence,
+    /// Commits after the checkpoint that took over.
+    pub took_over: Vec<Sequence>,
+}
+
+/// Random numbers that no other opening has.
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    let filled = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes);
+    if filled.is_err() {
+        // The system has none yet: what is not random is at least not the same twice.
+        bytes.fill_with(|| fastrand::u8(..));
+    }
+    bytes
+}
+
+/// Makes a device of so many bytes.
+///
+/// # Errors
+/// A size that cannot be; there is one; the store.
+pub async fn create(bucket: &dyn Bucket, size_bytes: u64, options: &Options) -> Result<(), Error> {
+    if size_bytes < MIN_BYTES || !size_bytes.is_multiple_of(SECTOR_BYTES) {
+        return Err(Error::Size);
+    }
+    let origin = Origin { device: random(), opening: u64::from_le_bytes(random()) };
+    let head = Head { origin, number: 0, data_bytes: 0 };
+    let device = format::encode(Kind::Device, head, Vec::new(), &size_bytes.to_le_bytes());
+    if !requests::create(bucket, DEVICE_KEY, &device, options.patience).await? {
+        return Err(Error::IsThere { address: bucket.address().to_owned() });
+    }
+    let first = format::encode(Kind::Checkpoint, head, Vec::new(), &Checkpoint::default().body());
+    requests::create(bucket, &checkpoint_key(CheckpointNumber(0)), &first, options.patience).await?;
+    Ok(())
+}
+
+/// Where to begin to look for the newest checkpoint.
+async fn hint(bucket: &dyn Bucket, options: &Options) -> Result<CheckpointNumber, Error> {
+    let bytes = requests::object(bucket, LATEST_KEY, MAX_OBJECT_BYTES, options.patience).await?;
+    // One that is damaged is none.
+    let pointer = bytes.and_then(|bytes| format::decode(LATEST_KEY, &bytes, Kind::Pointer, None, 0).ok());
+    let number = pointer.and_then(|pointer| format::number_of(LATEST_KEY, &pointer.body).ok());
+    Ok(CheckpointNumber(number.unwrap_or(0)))
+}
+
+/// The newest checkpoint; none where that changes all the time.
+async fn newest(
+    bucket: &dyn Bucket,
+    device: [u8; 16],
+    regions: u64,
+    options: &Options,
+) -> Result<Option<(CheckpointNumber, Checkpoint)>, Error> {
+    let mut at = hint(bucket, options).await?;
+    let mut found = None;
+    loop {
+        match (checkpoint_at(bucket, device, at, regions, options).await?, found.take()) {
+            (At::Checkpoint(checkpoint), _) => {
+                found = Some((at, checkpoint));
+                at = at.next();
+            }
+            (At::Pointer(next), _) if next > at => at = next,
+            (At::Pointer(_), _) => return Err(Error::damaged(&checkpoint_key(at), Damage::Body)),
+            (At::Missing, Some(found)) => return Ok(Some(found)),
+            // The hint made no sense.
+            (At::Missing, None) if at > CheckpointNumber(0) => at = CheckpointNumber(0),
+            (At::Missing, None) => return Ok(None),
+        }
+    }
+}
+
+/// The checkpoint of this number, or the one that its pointer leads to.
+enum At {
+    Checkpoint(Checkpoint),
+    Pointer(CheckpointNumber),
+    Missing,
+}
+
+async fn checkpoint_at(
+    bucket: &dyn Bucket,
+    device: [u8; 16],
+    number: CheckpointNumber,
+    regions: u64,
+    options: &Options,
+) -> Result<At, Error> {
+    let key = checkpoint_key(number);
+    let until = tokio::time::Instant::now() + options.patience;
+    let mut waits = requests::Waits::default();
+    loop {
+        let Some(bytes) = requests::object(bucket, &key, MAX_OBJECT_BYTES, options.patience).await? else {
+            return Ok(At::Missing);
+        };
+        let read = match format::kind_of(&bytes) == Some(Kind::Pointer as u16) {
+            true => format::decode(&key, &bytes, Kind::Pointer, Some(device), number.0)
+                .and_then(|object| Ok(At::Pointer(CheckpointNumber(format::number_of(&key, &object.body)?)))),
+            false => format::decode(&key, &bytes, Kind::Checkpoint, Some(device), number.0)
+                .and_then(|object| Ok(At::Checkpoint(Checkpoint::read(&key, &object.body, regions)?))),
+        };
+        match read {
+            // It may have come in part.
+            Err(Error::Damaged { what: Damage::Short | Damage::Hash, .. })
+                if tokio::time::Instant::now() < until =>
+            {
+                waits.wait().await;
+            }
+            read => return read,
+        }
+    }
+}
+
+/// A commit; none where it is missing.
+async fn commit_at(
+    bucket: &dyn Bucket,
+    device: [u8; 16],
+    sequence: Sequence,
+    sectors: u64,
+    options: &Options,
+) -> Result<Option<(Head, Commit)>, Error> {
+    let key = commit_key(sequence);
+    let until = tokio::time::Instant::now() + options.patience;
+    let mut waits = requests::Waits::default();
+    loop {
+        let Some(bytes) = requests::object(bucket, &key, MAX_OBJECT_BYTES, options.patience).await? else {
+            return Ok(None);
+        };
+        let read = format::decode(&key, &bytes, Kind::Commit, Some(device), sequence.0)
+            .and_then(|object| Ok((object.head, Commit::read(&key, &object.body, sectors)?)));
+        match read {
+            Ok(read) => return Ok(Some(read)),
+            Err(Error::Damaged { what: Damage::Short | Damage::Hash, .. })
+                if tokio::time::Instant::now() < until =>
+            {
+                waits.wait().await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Reads a page of the map.
+pub(crate) async fn page_at(
+    bucket: &dyn Bucket,
+    place: PagePlace,
+    options: &Options,
+) -> Result<Vec<format::Run>, Error> {
+    let key = map_key(place.id);
+    let range = place.offset..place.offset + u64::from(place.bytes);
+    let ask = async || {
+        let bytes = bucket.get(&key, range.clone()).await?;
+        match format::data_hash(&bytes) == place.hash {
+            true => Ok(bytes),
+            false => Err(BucketError::Unsure("a page of the map has a wrong checksum".into())),
+        }
+    };
+    let bytes = requests::ask(bucket, &key, options.patience, ask).await?;
+    format::read_page(&key, &bytes)
+}
+
+/// Loads the regions of a range.
+pub(crate) async fn load(
+    bucket: &dyn Bucket,
+    map: &mut Map,
+    (sector, sectors): (u64, u64),
+    options: &Options,
+) -> Result<(), Error> {
+    while let Some((region, place)) = map.to_load(sector, sectors) {
+        let runs = page_at(bucket, place, options).await?;
+        map.load(region, runs);
+    }
+    Ok(())
+}
+
+/// What a commit says is in the map from now on. Its regions must be loaded.
+fn apply(map: &mut Map, sequence: Sequence, head: &Head, commit: &Commit) {
+    let own = ObjectId::of_commit(sequence);
+    if head.data_bytes > 0 {
+        map.add_object(own, (head.data_bytes / SECTOR_BYTES) as u32);
+    }
+    for entry in &commit.entries {
+        if let Some(place) = entry.place {
+            let total = map.object(place.id).map_or(0, |live| live.total);
+            if place.id != own {
+                map.add_object(place.id, total + entry.sectors);
+            }
+        }
+        map.set(entry.sector, entry.sectors.into(), entry.place);
+    }
+}
+
+/// The map of a checkpoint with the commits after it; the last of them, and those that took over.
+async fn replay(
+    bucket: &dyn Bucket,
+    origin: Origin,
+    checkpoint: Checkpoint,
+    sectors: u64,
+    options: &Options,
+) -> Result<(Map, Sequence, Vec<Sequence>), Error> {
+    let at = checkpoint.sequence;
+    let mut map = Map::new(checkpoint.objects, checkpoint.regions);
+    let (mut last, mut took_over) = (at, Vec::new());
+    let numbers = stream::iter((at.0 + 1..).map(Sequence));
+    let read = async |sequence| commit_at(bucket, origin.device, sequence, sectors, options).await;
+    let mut commits = std::pin::pin!(numbers.map(read).buffered(READ_AHEAD));
+    while let Some(read) = commits.next().await {
+        let Some((head, commit)) = read? else { break };
+        for entry in &commit.entries {
+            load(bucket, &mut map, (entry.sector, entry.sectors.into()), options).await?;
+        }
+        last = last.next();
+        apply(&mut map, last, &head, &commit);
+        if commit.takes_over {
+            took_over.push(last);
+        }
+    }
+    Ok((map, last, took_over))
+}
+
+/// What the device is now.
+pub(crate) async fn find(bucket: &dyn Bucket, options: &Options) -> Result<Found, Error> {
+    let patience = options.patience;
+    let none = || Error::NoDevice { address: bucket.address().to_owned() };
+    let read_device = async || {
+        let bytes = bucket.get_all(DEVICE_KEY, MAX_OBJECT_BYTES).await?;
+        match format::decode(DEVICE_KEY, &bytes, Kind::Device, None, 0) {
+            Err(Error::Damaged { what: Damage::Short | Damage::Hash, .. }) => {
+                Err(BucketError::Unsure("the object is damaged".into()))
+            }
+            read => Ok(read),
+        }
+    };
+    let device = match requests::ask(bucket, DEVICE_KEY, patience, read_device).await {
+        Err(Error::Store { error: BucketError::Missing, .. }) => return Err(none()),
+        read => read??,
+    };
+    let size_bytes = format::number_of(DEVICE_KEY, &device.body)?;
+    if size_bytes < MIN_BYTES || !size_bytes.is_multiple_of(SECTOR_BYTES) {
+        return Err(Error::damaged(DEVICE_KEY, Damage::Body));
+    }
+    let (sectors, regions) = (size_bytes / SECTOR_BYTES, size_bytes.div_ceil(REGION_BYTES));
+    let origin = Origin { device: device.head.origin.device, opening: u64::from_le_bytes(random()) };
+    for _ in 0..TRIES {
+        let Some((at, checkpoint)) = newest(bucket, origin.device, regions, options).await? else {
+            // A device whose first checkpoint was not made has nothing.
+            return Err(none());
+        };
+        let stored = checkpoint.sequence;
+        let replayed = replay(bucket, origin, checkpoint, sectors, options).await;
+        if !matches!(checkpoint_at(bucket, origin.device, at, regions, options).await?, At::Checkpoint(_)) {
+            continue;
+        }
+        let (map, last, took_over) = replayed?;
+        return Ok(Found { origin, size_bytes, map, last, checkpoint: at, stored, took_over });
+    }
+    Err(Error::damaged(&checkpoint_key(CheckpointNumber(0)), Damage::Missing))
+}
+
+/// Opens the device to be written: takes it over from every other opening.
+///
+/// # Errors
+/// There is none, it is damaged, the store does not answer.
+pub async fn open(bucket: Arc<dyn Bucket>, options: Options) -> Result<Core, Error> {
+    let mut found = find(&*bucket, &options).await?;
+    let sectors = found.size_bytes / SECTOR_BYTES;
+    loop {
+        let sequence = found.last.next();
+        let commit =
+            Commit { epoch: sequence, checkpoint: found.checkpoint, takes_over: true, entries: Vec::new() };
+        let head = Head { origin: found.origin, number: sequence.0, data_bytes: 0 };
+        let bytes: Bytes = format::encode(Kind::Commit, head, vec![0; HEAD_BYTES], &commit.body());
+        if requests::create(&*bucket, &commit_key(sequence), &bytes, options.patience).await? {
+            found.last = sequence;
+            found.took_over.push(sequence);
+            return Ok(Core::new(bucket, found, Some(sequence), options));
+        }
+        // The owner before has written meanwhile, or another host takes the device over too.
+        let read = commit_at(&*bucket, found.origin.device, sequence, sectors, &options).await?;
+        let Some((head, commit)) = read else { continue };
+        for entry in &commit.entries {
+            load(&*bucket, &mut found.map, (entry.sector, entry.sectors.into()), &options).await?;
+        }
+        apply(&mut found.map, sequence, &head, &commit);
+        found.last = sequence;
+        if commit.takes_over {
+            found.took_over.push(sequence);
+        }
+    }
+}
+
+/// Opens the device to be read as it is now, whoever writes it.
+///
+/// # Errors
+/// There is none, it is damaged, the store does not answer.
+pub async fn open_to_read(bucket: Arc<dyn Bucket>, options: Options) -> Result<Core, Error> {
+    let found = find(&*bucket, &options).await?;
+    Ok(Core::new(bucket, found, None, options))
+}

@@ -71,6 +71,15 @@ pub enum Cause {
     /// The device is gone (simulated), as a pulled disk is.
     #[error("the device is missing")]
     Missing,
+    /// Another host has opened the device to write, and has it now.
+    #[error("another host has taken the device over")]
+    TakenOver,
+    /// What the device lies in says so: an object store, which is asked by messages and not by the system.
+    #[error("{said}")]
+    Store {
+        /// What it said.
+        said: String,
+    },
     /// The operating system says so.
     #[error("{}", in_words(&std::io::Error::from_raw_os_error(*errno)))]
     Os {
@@ -88,7 +97,7 @@ impl IoError {
     /// The nearest error number, for callers who must answer with one (FUSE, NBD).
     pub fn errno(&self) -> i32 {
         match self.cause {
-            Cause::OutOfRange { .. } | Cause::UnexpectedEnd { .. } => libc::EIO,
+            Cause::OutOfRange { .. } | Cause::UnexpectedEnd { .. } | Cause::TakenOver | Cause::Store { .. } => libc::EIO,
             Cause::Unaligned { .. } | Cause::NotADevice => libc::EINVAL,
             Cause::ReadOnly => libc::EROFS,
             Cause::InUse => libc::EBUSY,

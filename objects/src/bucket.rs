@@ -4,6 +4,7 @@
 //! it did, and of several [`Bucket::create`] of one key exactly one succeeds. Listings may be old.
 
 mod faulty;
+mod folder;
 mod memory;
 
 use std::fmt::Debug;
@@ -13,6 +14,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 
 pub use faulty::{Fault, FaultyBucket};
+pub use folder::FolderBucket;
 pub use memory::MemoryBucket;
 
 /// The result of a request, to be awaited.

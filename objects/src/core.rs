@@ -38,7 +38,9 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::bucket::{Bucket, BucketError};
 use crate::error::Error;
-use crate::format::{self, CheckpointNumber, Entry, HEAD_BYTES, Head, Kind, ObjectId, Origin, Place, SECTOR_BYTES, Sequence};
+use crate::format::{
+    self, CheckpointNumber, Entry, HEAD_BYTES, Head, Kind, ObjectId, Origin, Place, SECTOR_BYTES, Sequence,
+};
 use crate::map::{Map, Piece};
 use crate::opening::{self, Found};
 use crate::requests::{self, Waits};
@@ -184,7 +186,12 @@ impl Drop for Core {
 }
 
 impl Core {
-    pub(crate) fn new(bucket: Arc<dyn Bucket>, found: Found, epoch: Option<Sequence>, options: Options) -> Self {
+    pub(crate) fn new(
+        bucket: Arc<dyn Bucket>,
+        found: Found,
+        epoch: Option<Sequence>,
+        options: Options,
+    ) -> Self {
         let maps = found.map.pages().map(|page| page.id).collect();
         let state = State {
             origin: found.origin,
@@ -439,7 +446,8 @@ impl Shared {
                 let data = vec![0; HEAD_BYTES];
                 state.filling = Some(Filling { id, data, entries: Vec::new() });
             }
-            let State { filling: Some(filling), map, entries, appended, unsent_bytes, .. } = &mut *state else {
+            let State { filling: Some(filling), map, entries, appended, unsent_bytes, .. } = &mut *state
+            else {
                 return Err(Error::Closed);
             };
             let room = (self.options.segment_bytes + HEAD_BYTES).saturating_sub(filling.data.len());
@@ -471,7 +479,8 @@ impl Shared {
         let total = ((filling.data.len() - HEAD_BYTES) as u64 / SECTOR_BYTES) as u32;
         state.map.add_object(filling.id, total);
         let head = Head { origin: state.origin, number: filling.id.0, data_bytes: 0 };
-        let bytes = format::encode(Kind::Segment, head, filling.data, &format::segment_body(&filling.entries));
+        let bytes =
+            format::encode(Kind::Segment, head, filling.data, &format::segment_body(&filling.entries));
         state.unsent.insert(filling.id, bytes.clone());
         drop(state);
         begin(self, async move |shared| {

@@ -255,7 +255,13 @@ pub fn decode_head(key: &str, bytes: &[u8], kind: Kind) -> Result<(Head, u32), E
 }
 
 /// An object that was read whole, of this kind, device and number.
-pub fn decode(key: &str, bytes: &Bytes, kind: Kind, device: Option<[u8; 16]>, number: u64) -> Result<Object, Error> {
+pub fn decode(
+    key: &str,
+    bytes: &Bytes,
+    kind: Kind,
+    device: Option<[u8; 16]>,
+    number: u64,
+) -> Result<Object, Error> {
     let damaged = |what| Error::damaged(key, what);
     let (head, body_bytes) = decode_head(key, bytes, kind)?;
     let body_at = head.data_bytes.checked_add(HEAD_BYTES as u64);
@@ -344,7 +350,10 @@ impl Commit {
     /// Its body.
     pub fn body(&self) -> Vec<u8> {
         let mut to = Writer(Vec::with_capacity(24 + self.entries.len() * ENTRY_BYTES));
-        to.u64(self.epoch.0).u64(self.checkpoint.0).u32(self.takes_over.into()).u32(self.entries.len() as u32);
+        to.u64(self.epoch.0)
+            .u64(self.checkpoint.0)
+            .u32(self.takes_over.into())
+            .u32(self.entries.len() as u32);
         write_entries(&mut to, &self.entries);
         to.0
     }
@@ -420,7 +429,10 @@ impl Checkpoint {
     /// Its body.
     pub fn body(&self) -> Vec<u8> {
         let mut to = Writer(Vec::with_capacity(24 + self.objects.len() * 16 + self.regions.len() * 32));
-        to.u64(self.sequence.0).u64(self.epoch.0).u32(self.objects.len() as u32).u32(self.regions.len() as u32);
+        to.u64(self.sequence.0)
+            .u64(self.epoch.0)
+            .u32(self.objects.len() as u32)
+            .u32(self.regions.len() as u32);
         for (id, live) in &self.objects {
             to.u64(id.0).u32(live.live).u32(live.total);
         }
@@ -563,7 +575,8 @@ mod tests {
             Entry { sector: 5, sectors: 2, place: Some(place), hash: 1 },
             Entry { sector: 9, sectors: 1, place: None, hash: 0 },
         ];
-        let commit = Commit { epoch: Sequence(3), checkpoint: CheckpointNumber(1), takes_over: true, entries };
+        let commit =
+            Commit { epoch: Sequence(3), checkpoint: CheckpointNumber(1), takes_over: true, entries };
         let head = Head { origin, number: 8, data_bytes: 0 };
         let bytes = encode(Kind::Commit, head, vec![0; HEAD_BYTES + 100], &commit.body());
         let read = |bytes: &Bytes| {

@@ -26,11 +26,13 @@
 //! | `map` | where each sector is |
 //! | `opening` | a device that is made, found, taken over |
 //! | `core` | a device that is open: reads, writes, commits, checkpoints, compaction |
+//! | `device` | the device as the pool has it |
 //! | `requests` | asking again |
 //! | `error` | what can go wrong |
 
 pub mod bucket;
 mod core;
+mod device;
 mod error;
 pub mod format;
 mod map;
@@ -38,5 +40,6 @@ mod opening;
 mod requests;
 
 pub use core::{Core, Counts, Options};
+pub use device::{Mode, ObjectDevice};
 pub use error::{Damage, Error};
 pub use opening::{create, open, open_to_read};

@@ -18,8 +18,9 @@ use crate::bucket::{Bucket, BucketError};
 use crate::core::{Core, Options};
 use crate::error::{Damage, Error};
 use crate::format::{
-    self, Checkpoint, CheckpointNumber, Commit, DEVICE_KEY, HEAD_BYTES, Head, Kind, LATEST_KEY, MAX_OBJECT_BYTES, ObjectId, Origin,
-    PagePlace, REGION_BYTES, SECTOR_BYTES, Sequence, checkpoint_key, commit_key, map_key,
+    self, Checkpoint, CheckpointNumber, Commit, DEVICE_KEY, HEAD_BYTES, Head, Kind, LATEST_KEY,
+    MAX_OBJECT_BYTES, ObjectId, Origin, PagePlace, REGION_BYTES, SECTOR_BYTES, Sequence, checkpoint_key,
+    commit_key, map_key,
 };
 use crate::map::Map;
 use crate::requests;

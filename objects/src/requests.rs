@@ -70,12 +70,7 @@ pub async fn object(
 }
 
 /// Makes an object; whether it is ours: what is there may be of an earlier try.
-pub async fn create(
-    bucket: &dyn Bucket,
-    key: &str,
-    body: &Bytes,
-    patience: Duration,
-) -> Result<bool, Error> {
+pub async fn create(bucket: &dyn Bucket, key: &str, body: &Bytes, patience: Duration) -> Result<bool, Error> {
     let until = Instant::now() + patience;
     let mut waits = Waits::default();
     loop {

@@ -32,7 +32,8 @@ fn options() -> Options {
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     LocalSet::new().block_on(&runtime, future)
 }
 
@@ -112,7 +113,13 @@ async fn step(core: &Core, model: &mut Model, rng: &mut Rng, next: &mut u64) -> 
 
 fn faults(rng: &mut Rng) -> Fault {
     let mut one = |most: u64| if rng.bool() { rng.u64(4..most) } else { 0 };
-    Fault { errors: one(40), lost_answers: one(40), late_copies: one(40), old_lists: one(10), short_bodies: one(40) }
+    Fault {
+        errors: one(40),
+        lost_answers: one(40),
+        late_copies: one(40),
+        old_lists: one(10),
+        short_bodies: one(40),
+    }
 }
 
 /// A history with power cuts.
@@ -183,10 +190,8 @@ fn split(seed: u64) {
             let mut own = model.clone();
             let taken = client(&mut rng);
             let opening = objects::open(Arc::clone(&taken) as Arc<dyn Bucket>, options());
-            let (flushed, new) = tokio::join!(
-                async { if flushing { owner.flush().await.is_ok() } else { false } },
-                opening
-            );
+            let (flushed, new) =
+                tokio::join!(async { if flushing { owner.flush().await.is_ok() } else { false } }, opening);
             let new = new.unwrap();
             if flushed {
                 model.flushed();
@@ -234,7 +239,9 @@ fn what_is_not_needed_any_more_goes() {
         for round in 0..400 {
             for _ in 0..20 {
                 let sector = rng.u64(..SECTORS) * 4;
-                core.write(sector * SECTOR_BYTES, Bytes::from(sector_of(round << 20 | sector))).await.unwrap();
+                core.write(sector * SECTOR_BYTES, Bytes::from(sector_of(round << 20 | sector)))
+                    .await
+                    .unwrap();
             }
             core.flush().await.unwrap();
             if round % 16 == 0 {

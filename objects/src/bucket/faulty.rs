@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ::device::IgnorePoison;
 use bytes::Bytes;
-use device::IgnorePoison;
 use fastrand::Rng;
 
 use super::{Bucket, BucketError, BucketFuture, Listed, MemoryBucket};
@@ -72,10 +72,8 @@ impl FaultyBucket {
 
     /// Counts a request; whether it reaches the store.
     async fn begin(&self) -> Result<(), BucketError> {
-        let counted = self
-            .left
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
-            .is_ok();
+        let counted =
+            self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
         if !counted {
             std::future::pending::<()>().await;
         }

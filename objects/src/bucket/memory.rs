@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
+use ::device::IgnorePoison;
 use bytes::Bytes;
-use device::IgnorePoison;
 
 use super::{Bucket, BucketError, BucketFuture, Listed};
 

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use super::{Shared, State, begin, send};
 use crate::format::{
-    self, Checkpoint, CheckpointNumber, HEAD_BYTES, Head, Kind, LATEST_KEY, Live, MAX_OBJECT_BYTES, ObjectId, PagePlace, Run, Sequence,
-    checkpoint_key, commit_key, map_key,
+    self, Checkpoint, CheckpointNumber, HEAD_BYTES, Head, Kind, LATEST_KEY, Live, MAX_OBJECT_BYTES, ObjectId,
+    PagePlace, Run, Sequence, checkpoint_key, commit_key, map_key,
 };
 use crate::requests::{self, Waits};
 
@@ -87,7 +87,9 @@ async fn try_store(shared: &Rc<Shared>, snapshot: Snapshot) -> Option<()> {
         shared.check().ok()?;
         let head = Head { origin, number: number.0, data_bytes: 0 };
         let bytes = format::encode(Kind::Checkpoint, head, Vec::new(), &body);
-        match requests::create(&*shared.bucket, &checkpoint_key(number), &bytes, shared.options.patience).await {
+        match requests::create(&*shared.bucket, &checkpoint_key(number), &bytes, shared.options.patience)
+            .await
+        {
             Ok(true) => break bytes.len(),
             // The owner before made one at its end, of a state that this one goes on from.
             Ok(false) => number = number.next(),

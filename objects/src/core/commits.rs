@@ -36,7 +36,8 @@ impl Shared {
     /// Makes a commit, and what follows from it. Ends before only with the device.
     async fn commit(self: &Rc<Self>) {
         let Some(prepared) = self.prepare() else { return };
-        let Prepared { sequence, image, waits_for, appended, dead, takes_over, snapshot, inline_bytes } = prepared;
+        let Prepared { sequence, image, waits_for, appended, dead, takes_over, snapshot, inline_bytes } =
+            prepared;
         while self.state().unsent.keys().any(|id| waits_for.contains(id)) {
             if self.check().is_err() {
                 return;

@@ -45,7 +45,8 @@ fn victim(shared: &Shared) -> Option<ObjectId> {
     }
     let (live, total) = state.space();
     let garbage = total.saturating_sub(live);
-    if garbage < LEAST_BYTES.min(shared.size_bytes / 8) || garbage as f64 <= live as f64 * shared.options.garbage_share
+    if garbage < LEAST_BYTES.min(shared.size_bytes / 8)
+        || garbage as f64 <= live as f64 * shared.options.garbage_share
     {
         return None;
     }
@@ -55,7 +56,8 @@ fn victim(shared: &Shared) -> Option<ObjectId> {
         let is_needed = id.commit().is_some_and(|sequence| sequence >= state.stored);
         !is_filled && !is_needed && !state.unsent.contains_key(id)
     };
-    let all = state.map.objects().filter(|(id, live)| live.live > 0 && live.live < live.total && is_stored(id));
+    let all =
+        state.map.objects().filter(|(id, live)| live.live > 0 && live.live < live.total && is_stored(id));
     let share = |live: format::Live| f64::from(live.live) / f64::from(live.total);
     let least = all.min_by(|(_, one), (_, other)| share(*one).total_cmp(&share(*other)))?;
     Some(least.0)

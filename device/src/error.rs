@@ -97,7 +97,10 @@ impl IoError {
     /// The nearest error number, for callers who must answer with one (FUSE, NBD).
     pub fn errno(&self) -> i32 {
         match self.cause {
-            Cause::OutOfRange { .. } | Cause::UnexpectedEnd { .. } | Cause::TakenOver | Cause::Store { .. } => libc::EIO,
+            Cause::OutOfRange { .. }
+            | Cause::UnexpectedEnd { .. }
+            | Cause::TakenOver
+            | Cause::Store { .. } => libc::EIO,
             Cause::Unaligned { .. } | Cause::NotADevice => libc::EINVAL,
             Cause::ReadOnly => libc::EROFS,
             Cause::InUse => libc::EBUSY,

@@ -33,6 +33,15 @@ struct Region {
     changed: u64,
 }
 
+/// What a checkpoint has of the regions.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// Those that differ from what is in the store, with their runs.
+    pub changed: Vec<(u32, Vec<Run>)>,
+    /// The pages of all others.
+    pub same: Vec<(u32, PagePlace)>,
+}
+
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub struct Map {
@@ -230,9 +239,9 @@ impl Map {
         pieces
     }
 
-    /// The regions that differ from what is in the store, with their runs; and the pages of all others.
-    pub fn snapshot(&self) -> (Vec<(u32, Vec<Run>)>, Vec<(u32, PagePlace)>) {
-        let (mut changed, mut same) = (Vec::new(), Vec::new());
+    /// All regions.
+    pub fn snapshot(&self) -> Snapshot {
+        let Snapshot { mut changed, mut same } = Snapshot::default();
         for (number, region) in &self.regions {
             match (region.page, &region.runs) {
                 (Some(page), _) => same.push((*number, page)),
@@ -240,7 +249,7 @@ impl Map {
                 (None, None) => {}
             }
         }
-        (changed, same)
+        Snapshot { changed, same }
     }
 
     /// The time of this map; for [`Map::stored`].
@@ -309,7 +318,7 @@ mod tests {
                 prop_assert_eq!(live.live as usize, needed);
                 prop_assert_eq!(dead.contains(&object), needed == 0);
             }
-            let (changed, same) = map.snapshot();
+            let Snapshot { changed, same } = map.snapshot();
             prop_assert!(same.is_empty());
             let mut loaded = Map::default();
             for (number, runs) in changed {

@@ -8,6 +8,7 @@ use crate::format::{
     self, Checkpoint, CheckpointNumber, HEAD_BYTES, Head, Kind, LATEST_KEY, Live, MAX_OBJECT_BYTES, ObjectId,
     PagePlace, Run, Sequence, checkpoint_key, commit_key, map_key,
 };
+use crate::map;
 use crate::requests::{self, Waits};
 
 /// Bytes of an object with pages, beyond which another one is begun.
@@ -29,7 +30,7 @@ pub(super) struct Snapshot {
 impl Snapshot {
     /// All that is in the map belongs to this commit or those before.
     pub(super) fn of(state: &State, sequence: Sequence, epoch: Sequence) -> Self {
-        let (changed, same) = state.map.snapshot();
+        let map::Snapshot { changed, same } = state.map.snapshot();
         let clock = state.map.clock();
         // What is dead is deleted when the commit is made.
         let objects = state.map.objects().filter(|(_, live)| live.live > 0).collect();

@@ -165,6 +165,15 @@ fn history(seed: u64) {
     });
 }
 
+/// An owner that was taken over writes.
+async fn wake(old: &Core, late: &FaultyBucket, seed: u64) {
+    late.do_late_copies().await;
+    let data = Bytes::from(sector_of(u64::MAX >> 16));
+    let written = old.write(seed % SECTORS * SECTOR_BYTES, data).await;
+    let told = if written.is_ok() { old.flush().await } else { written };
+    assert_eq!(told, Err(Error::TakenOver), "seed {seed}");
+}
+
 /// Two owners who do not know of each other: what one was told is durable, the other finds, as long as it took over
 /// later.
 fn split(seed: u64) {
@@ -182,7 +191,7 @@ fn split(seed: u64) {
         let mut olds: Vec<(Core, Arc<FaultyBucket>)> = vec![];
         let mut bucket = first;
         for _ in 0..rng.u32(1..5) {
-            for _ in 0..rng.u32(..80) {
+            for _ in 0..rng.u32(..300) {
                 step(&owner, &mut model, &mut rng, &mut next).await.unwrap();
             }
             // The old owner has written what it has not flushed, and begins to: that may be there or not.
@@ -200,13 +209,9 @@ fn split(seed: u64) {
             check(&new, &mut model, &format!("seed {seed}")).await;
             olds.push((owner, bucket));
             (owner, bucket) = (new, taken);
-            // Old owners go on to write for some time, and are never told that it is durable.
-            for (old, late) in &olds {
-                late.do_late_copies().await;
-                let lost = rng.u64(..SECTORS);
-                let written = old.write(lost * SECTOR_BYTES, Bytes::from(sector_of(u64::MAX >> 16))).await;
-                let told = if written.is_ok() { old.flush().await } else { written };
-                assert_eq!(told, Err(Error::TakenOver), "seed {seed}");
+            // Old owners go on to write, some after a long sleep, and are never told that it is durable.
+            for (old, late) in olds.extract_if(.., |_| rng.u32(..3) == 0) {
+                wake(&old, &late, seed).await;
             }
         }
         for _ in 0..40 {
@@ -215,6 +220,10 @@ fn split(seed: u64) {
         owner.flush().await.unwrap();
         model.flushed();
         owner.settle().await;
+        for (old, late) in olds {
+            wake(&old, &late, seed).await;
+        }
+        owner.flush().await.unwrap();
         drop(owner);
         let again = objects::open(Arc::clone(&store) as Arc<dyn Bucket>, options()).await.unwrap();
         check(&again, &mut model, &format!("seed {seed}, again")).await;

@@ -1,5 +1,6 @@
 // All that the page says, in one place. Words of OpenZFS (scrub, resilver, vdev) stay as they are.
 import type { Schemas } from "./api/client";
+import { LAB } from "./strings/lab";
 import type { Theme } from "./theme";
 
 const plural = (n: number, one: string, many: string) => `${n} ${n === 1 ? one : many}`;
@@ -372,31 +373,54 @@ export const S = {
     step2: "2. Layout",
     step3: "3. Name and options",
     step4: "4. Look again, and create",
+    useOf: (disk: string) => `What ${disk} is for`,
+    uses: "What each is for",
+    usesText:
+      "Special and log devices are mirrored where there are two of them. The pool is lost with its special devices.",
+    use: {
+      data: "Data",
+      spare: "Hot spare",
+      special: "Special: metadata and small blocks",
+      dedup: "Dedup tables",
+      log: "Log: synchronous writes",
+      cache: "Cache of what was read",
+    },
+    usedFor: (parts: string) => `Beside the data: ${parts}`,
     layout: "Layout",
     layoutText: (n: number) =>
-      n ? `With ${plural(n, "disk", "disks")}:` : "Choose disks to see what each layout gives.",
+      n ? `With ${plural(n, "disk", "disks")} for data:` : "Choose disks to see what each layout gives.",
     usable: "Usable",
     mayFail: "May fail",
     mayFailOf: (what: string) => `May fail: ${what}`,
     reads: "Reads",
     writes: "Writes",
-    layouts: {
-      stripe: { name: "Stripe", text: "All space, no copy" },
-      mirror: { name: "Mirror", text: "Each disk holds everything" },
-      mirrors: { name: "Mirrors of two", text: "Pairs; fast, and easy to extend" },
-      raidz1: { name: "RAID-Z1", text: "One disk of parity" },
-      raidz2: { name: "RAID-Z2", text: "Two disks of parity" },
-      raidz3: { name: "RAID-Z3", text: "Three disks of parity" },
+    rebuild: "Rebuild of a disk",
+    loss: "Chance of loss in a year",
+    random: "Random",
+    inOrder: "In order",
+    perSecond: (n: string) => `${n}/s`,
+    kinds: {
+      single: (n: number) => (n === 1 ? "One disk" : `Stripe of ${n}`),
+      mirror: (n: number, each: number) => (n === 1 ? `Mirror of ${each}` : `${n} mirrors of ${each}`),
+      raidz: (p: number, n: number, each: number) =>
+        n === 1 ? `RAID-Z${p} of ${each}` : `${n} × RAID-Z${p} of ${each}`,
+      draid: (p: number, data: number, children: number, spares: number) =>
+        `dRAID${p} of ${children}: groups of ${data} + ${p}, ${plural(spares, "spare", "spares")} within`,
+      mixed: "Several kinds",
     },
+    allLayouts: (n: number) => `Show all ${n}`,
+    fewer: "Show fewer",
+    another: "Another layout",
+    anotherHint: "Like mirror 2 + mirror 2, raidz2 8 + raidz2 8, or draid2:8d:24c:2s 24",
+    anotherBad: (n: number) => `It has to be a layout of ${plural(n, "disk", "disks")}`,
     survivesNone: "no disk: all data are lost with one",
     survives: (n: number) => (n === 1 ? "any one disk" : `any ${n} disks`),
-    survivesPair: "one disk of each pair",
     times: (n: number) => `${n}× one disk`,
-    raidz: (n: number) => `streams ${n}×, random about 1×`,
-    needs: (n: number) => `Needs ${n === 1 ? "a disk" : `${n} disks or more`}`,
-    needsEven: "Needs an even number of disks, four or more",
     modelled:
-      "Space of the smallest disk counts for each. Rates are relative to one disk, as a rule of thumb; the lab measures them.",
+      "Predicted by models of usual disks of this kind, with half of the space in use; the lab measures.",
+    rough: "Sizes are not known, so that only what survives is said. Type the size of the disks above.",
+    chosenText: "What the chosen layout gives",
+    wrongLayout: "Choose a layout for these disks",
     sizeEach: "Size of the disks that were typed",
     sizeEachHint: "Only to compute what layouts give",
     badName: "A name begins with a letter, and has letters, digits and _ - . :",
@@ -418,18 +442,16 @@ export const S = {
       ["9", "512 bytes (ashift=9)"],
     ] as const,
     ashiftText: "Cannot be changed later. 4 KiB suits nearly all disks.",
-    spares: "Hot spares",
-    sparesText: "Paths; they take the place of a disk that fails",
     altroot: "Mount below",
     altrootText: "A folder; empty for /",
     encrypt: "Encrypt everything with a passphrase",
     encryptText: "Keep the passphrase well: without it the data are lost.",
     passphrase: "Passphrase",
-    summary: (layout: string, n: number, usable: string) =>
-      `${layout} of ${plural(n, "disk", "disks")}${usable ? `, ${usable} usable` : ""}`,
+    summary: (layout: string, usable: string) => `${layout}${usable ? `, ${usable} usable` : ""}`,
     forever:
       "What the disks hold now is lost. The layout of a vdev and its sector size cannot be changed later.",
     stripeWarning: "Without a copy, one failing disk loses the whole pool.",
+    singleSpecial: "A single special or dedup device without a copy loses the whole pool when it fails.",
     check: "Check only",
     checkedGood: "The daemon would create it like this.",
     verb: "Create",
@@ -437,6 +459,15 @@ export const S = {
     made: (name: string) => `The pool ${name} is there.`,
     next: "Next: create filesystems or volumes under “Datasets”.",
     loses: (n: number) => `All that lies on ${n === 1 ? "this disk" : "these disks"} will be lost:`,
+    // Layouts of a vdev that is added to a pool.
+    layouts: {
+      stripe: { name: "Stripe", text: "All space, no copy" },
+      mirror: { name: "Mirror", text: "Each disk holds everything" },
+      mirrors: { name: "Mirrors of two", text: "Pairs; fast, and easy to extend" },
+      raidz1: { name: "RAID-Z1", text: "One disk of parity" },
+      raidz2: { name: "RAID-Z2", text: "Two disks of parity" },
+      raidz3: { name: "RAID-Z3", text: "Three disks of parity" },
+    },
   },
   import: {
     where: "Where to look",
@@ -983,20 +1014,7 @@ export const S = {
     badDays: "Days are a number above 0",
     metrics: "metrics: reads counters for Prometheus only",
   },
-  lab: {
-    text: "The lab answers by experiments which setting is better on this machine: it runs workloads with each, in turns, and says how sure the answer is.",
-    notHere: "It cannot be run from this page yet. These commands do it:",
-    commands: "Commands",
-    lines: [
-      ["Which experiments there are", "cenote lab recipes"],
-      ["Which block size is best for volumes", "cenote lab run volblocksize"],
-      ["Only say what would be done, and how long it takes", "cenote lab run volblocksize --dry-run"],
-      ["What to change about a pool: evidence, gain, cost, risk", "cenote lab advise tank"],
-      ["Record what clients ask of a volume, to be replayed", "cenote lab record tank/vol"],
-      ["Compare two results", "cenote lab compare RESULT-1 RESULT-2"],
-      ["Predict by formulas: space, speed, rebuilds", "cenote lab model --help"],
-    ] as const,
-  },
+  lab: LAB,
 };
 
 function bytesASecond(bytes: number): string {

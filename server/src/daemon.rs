@@ -44,6 +44,7 @@ mod dashboard;
 mod datasets;
 mod handing;
 mod host;
+mod lab;
 mod mounts;
 mod names;
 mod open_pool;

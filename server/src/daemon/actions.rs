@@ -171,7 +171,7 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 103] = [
+pub static ACTIONS: [Known; 118] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),
@@ -269,6 +269,21 @@ pub static ACTIONS: [Known; 103] = [
     later!(ReshapeVolume: reshape_volume),
     now_of!(ListReshapes: list_reshapes),
     now!(ListVolumes: list_volumes),
+    now!(ListLabRecipes: lab_recipes),
+    now!(ListLabPresets: lab_presets),
+    now_of!(DraftLab: lab_draft),
+    now_of!(PlanLab: lab_plan),
+    now!(StartLab: lab_start),
+    now!(ListLab: lab_list),
+    now_of!(StopLab: lab_stop),
+    now_of!(ResumeLab: lab_resume),
+    now_of!(RemoveLab: lab_remove),
+    now_of!(ReportLab: lab_report),
+    now_of!(CompareLab: lab_compare),
+    later!(ApplyLab: lab_apply),
+    later!(RevertLab: lab_revert),
+    now_of!(AdviseLab: lab_advise),
+    now_of!(ListLabLayouts: lab_layouts),
     // These are answered in forms of their own, by the socket.
     Known::of::<api::RunLoad>(None),
     Known::of::<api::HoldView>(None),

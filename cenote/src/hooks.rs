@@ -98,6 +98,8 @@ fn action_in_words(action: &HookAction) -> String {
     match action {
         HookAction::Command(command) => format!("command: {command}"),
         HookAction::Webhook(url) => format!("webhook: {url}"),
+        HookAction::Mail(mail) => format!("mail: {} by {}", mail.to.join(", "), mail.relay),
+        HookAction::Ntfy(ntfy) => format!("ntfy: {}", ntfy.url),
     }
 }
 
@@ -125,7 +127,7 @@ fn add(arguments: AddArguments) -> Result<()> {
         (None, url) => HookAction::Webhook(url.unwrap_or_default()),
     };
     let events = events.iter().flat_map(|names| names.split(',')).map(str::to_owned).collect();
-    client::call(&AddHook { hook: Hook { name, events, action, limit_s } })
+    client::call(&AddHook { hook: Hook { name, events, action, limit_s, secret: None, has_secret: false } })
 }
 
 fn test(arguments: TestArguments) -> Result<()> {

@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use engine::dsl::Asker;
 use tokio::net::UnixStream;
 
+use crate::accounts::sessions::SessionId;
 use crate::api::Role;
 use crate::users;
 
@@ -88,6 +89,8 @@ pub struct Person {
     pub role: Role,
     /// The token by which it came, if any.
     pub token: Option<String>,
+    /// The session by which it came, if any.
+    pub session: Option<SessionId>,
     /// The user of the system that it is, if that is known.
     pub uid: Option<u32>,
     /// Where it comes from.
@@ -331,7 +334,9 @@ mod tests {
     fn a_person_has_a_role_and_is_never_root() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let address = "192.0.2.7".parse().unwrap();
-        let person = |role| Person { name: "ann".into(), role, token: None, uid: None, address };
+        let name = "ann".to_owned();
+        let person =
+            |role| Person { name: name.clone(), role, token: None, session: None, uid: None, address };
         for role in [Role::Viewer, Role::Operator, Role::Admin] {
             let caller = Caller::person_of(person(role));
             assert_eq!(Roles::default().of(&caller), Some(role));

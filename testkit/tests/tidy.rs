@@ -133,6 +133,7 @@ const SERVER: &[&str] = &[
     "handover",
     "caller",
     "bounded",
+    "outgoing",
     "key_server",
     "audit",
     "accounts",

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use server::api::{DatasetEntry, DatasetKind, ListDatasets, ListMounts, ListPools, Listed};
+use server::api::{DatasetKind, DatasetPage, ListDatasets, ListMounts, ListPools, Listed};
 
 use super::pool_of;
 use crate::output::{self, usage};
@@ -35,7 +35,7 @@ impl Selection {
         arguments: &[String],
         properties: Vec<String>,
         default_kinds: &[DatasetKind],
-    ) -> Result<Listed<DatasetEntry>> {
+    ) -> Result<DatasetPage> {
         let names = arguments.iter().map(|argument| name_of(argument)).collect::<Result<Vec<String>>>()?;
         let mut kinds = match &self.types {
             Some(types) => parse_kinds(types)?,
@@ -48,10 +48,10 @@ impl Selection {
             kinds.push(DatasetKind::Snapshot);
         }
         let pass_over = self.depth.is_some();
-        let request = ListDatasets { names, depth, kinds, pass_over, properties };
-        let mut listed = output::ask(&request, |request| Listed {
-            entries: Vec::new(),
+        let request = ListDatasets { names, depth, kinds, pass_over, properties, ..ListDatasets::default() };
+        let mut listed = output::ask(&request, |request| DatasetPage {
             failed: output::none_of(&request.names, "dataset does not exist"),
+            ..DatasetPage::default()
         })?;
         if by_pool {
             listed.entries.retain(|entry| {

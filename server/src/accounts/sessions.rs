@@ -23,6 +23,17 @@ const MAX_OF_USER: usize = 16;
 /// The most answers that last of one session.
 const MAX_LASTING: usize = 16;
 
+/// Which session it is, for the daemon: the hash of its number, with which no client is let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionId(String);
+
+impl SessionId {
+    /// The one with this number.
+    pub fn of(number: &str) -> Self {
+        Self(secrets::hash(number))
+    }
+}
+
 /// All sessions.
 #[derive(Debug, Default)]
 pub struct Sessions(Mutex<HashMap<String, Entry>>);
@@ -134,6 +145,13 @@ impl Sessions {
         self.table().retain(|_, entry| entry.of.name != name || entry.of.uid.is_some());
     }
 
+    /// The same, but for one of them.
+    pub fn end_others_of(&self, name: &str, kept: &SessionId) {
+        let goes =
+            |hash: &String, entry: &Entry| entry.of.name == name && entry.of.uid.is_none() && *hash != kept.0;
+        self.table().retain(|hash, entry| !goes(hash, entry));
+    }
+
     /// How many a user has.
     pub(super) fn count_of(&self, name: &str, of_machine: bool) -> u64 {
         let table = self.table();
@@ -184,6 +202,9 @@ mod tests {
             assert_eq!(found.of.name, "ann");
             assert!(found.has_csrf(sessions.find(&ann).unwrap().csrf.as_bytes()));
             assert!(!found.has_csrf(sessions.find(&ben).unwrap().csrf.as_bytes()) && !found.has_csrf(b""));
+            let other = sessions.begin(user("ann")).unwrap();
+            sessions.end_others_of("ann", &SessionId::of(&ann));
+            assert!(sessions.find(&ann).is_some() && sessions.find(&other).is_none());
             sessions.end_of("ann");
             found.ended().await;
             assert!(sessions.find(&ann).is_none());

@@ -171,13 +171,14 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 118] = [
+pub static ACTIONS: [Known; 119] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),
     later!(GetDashboardLink: dashboard_link),
     now!(ListDashboardUsers: dashboard_users),
     now!(SetDashboardUser: set_dashboard_user),
+    later!(SetDashboardPassword: set_dashboard_password),
     now!(RemoveDashboardUser: remove_dashboard_user),
     now!(CreateDashboardToken: create_dashboard_token),
     now!(RemoveDashboardToken: remove_dashboard_token),
@@ -379,7 +380,8 @@ mod tests {
         for (at, known) in ACTIONS.iter().enumerate() {
             let declared = known.declared;
             assert!(!ACTIONS[..at].iter().any(|other| other.declared.name == declared.name));
-            if declared.role == Role::Viewer {
+            // The own password is the only thing that any user may change.
+            if declared.role == Role::Viewer && declared.name != api::SetDashboardPassword::NAME {
                 assert_eq!(declared.effects, Effects::NONE, "{}", declared.name);
                 assert!(declared.words.is_none(), "{}", declared.name);
             }

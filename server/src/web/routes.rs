@@ -336,7 +336,7 @@ async fn checked(served: &Served, peer: &Peer, asked: SignIn) -> Result<Signed, 
 fn note(served: &Served, peer: &Peer, signed: &Signed, what: &str, result: Result<(), &str>) {
     let Some(role) = signed.role.role() else { return };
     let (name, uid, address) = (signed.name.clone(), signed.uid, peer.address);
-    let caller = Caller::person_of(Person { name, role, token: None, uid, address });
+    let caller = Caller::person_of(Person { name, role, token: None, session: None, uid, address });
     served.daemon.note_visit(&caller, what, &result.map_err(ApiError::refused));
 }
 

@@ -17,8 +17,8 @@ use ondisk::nearest::meant;
 
 use crate::api::edge::Edge;
 use crate::api::{
-    self, ApiError, DatasetEntry, DatasetKind, History, HistoryRecord, Hold, Listed, PoolEntry, Property,
-    Source,
+    self, ApiError, DatasetEntry, DatasetKind, DatasetPage, History, HistoryRecord, Hold, Listed, PoolEntry,
+    Property, Source,
 };
 use crate::daemon::{Daemon, OpenPool, dataset_error, not_of_this_type};
 use crate::users;
@@ -86,10 +86,10 @@ impl Daemon {
     ///
     /// # Errors
     /// A property that does not exist.
-    pub async fn list_datasets(&self, request: api::ListDatasets) -> Result<Listed<DatasetEntry>, ApiError> {
+    pub async fn list_datasets(&self, request: api::ListDatasets) -> Result<DatasetPage, ApiError> {
         let wanted =
             request.properties.iter().map(|name| Wanted::parse(name)).collect::<Result<Vec<_>, _>>()?;
-        let mut listed = Listed::default();
+        let mut listed = DatasetPage::default();
         let names = match request.names.is_empty() {
             true => self.open_pools().iter().map(|pool| pool.name().to_owned()).collect(),
             false => request.names.clone(),

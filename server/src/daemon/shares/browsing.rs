@@ -132,7 +132,7 @@ impl Daemon {
         };
         copy.run().map_err(failed)?;
         let path = to_path.iter().map(|part| String::from_utf8_lossy(part)).collect::<Vec<_>>().join("/");
-        Ok(RestoredFile { path, size: copy.from.size })
+        Ok(RestoredFile { path, size: copy.from.size, files: 1, ..RestoredFile::default() })
     }
 
     /// The filesystem of a name, or of the snapshot of a name.

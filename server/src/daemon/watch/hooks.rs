@@ -155,7 +155,7 @@ impl Daemon {
             true => None,
             false => Some(run(&hook, &event).map_or_else(|error| error, |()| "it succeeded".to_owned())),
         };
-        Ok(HookTested { hook, environment, outcome })
+        Ok(HookTested { hook, environment, message: None, outcome })
     }
 
     fn change_hooks(
@@ -247,6 +247,7 @@ fn check(hook: &Hook) -> Result<(), ApiError> {
         HookAction::Webhook(url) if parse_url(url).is_none() => invalid(
             "a webhook is http://HOST[:PORT]/PATH; for https let a command such as curl send the event",
         ),
+        HookAction::Mail(_) | HookAction::Ntfy(_) => invalid("this is not sent yet"),
         _ => Ok(()),
     }
 }
@@ -339,6 +340,7 @@ fn run(hook: &Hook, event: &Event) -> Result<(), String> {
     match &hook.action {
         HookAction::Command(command) => run_command(command, event, limit),
         HookAction::Webhook(url) => post(url, event, limit),
+        HookAction::Mail(_) | HookAction::Ntfy(_) => Err("this is not sent yet".to_owned()),
     }
 }
 
@@ -420,7 +422,14 @@ mod tests {
     }
 
     fn hook(action: HookAction, limit_s: u64) -> Hook {
-        Hook { name: "test".into(), events: vec!["all".into()], action, limit_s: Some(limit_s) }
+        Hook {
+            name: "test".into(),
+            events: vec!["all".into()],
+            action,
+            limit_s: Some(limit_s),
+            secret: None,
+            has_secret: false,
+        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ for (const path of files(join(root, "src")).filter((p) => p.endsWith(".tsx"))) {
 }
 
 // Names of XML and placeholders are no requests.
-const ALLOWED = /^(www\.w3\.org|monitor\.example|localhost|127\.0\.0\.1)$/;
+const ALLOWED = /^(www\.w3\.org|(monitor|ntfy)\.example|localhost|127\.0\.0\.1)$/;
 const REPORT = join(root, "dist/report.html");
 for (const path of files(join(root, "dist"))) {
   const text = readFileSync(path, "utf8");

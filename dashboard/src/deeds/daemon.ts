@@ -13,17 +13,51 @@ export const setTunable = (name: string, value: string | null, save: boolean) =>
       ? ["tunable", "reset", ...(save ? ["--save"] : []), name]
       : ["tunable", "set", ...(save ? ["--save"] : []), `${name}=${value}`],
   );
-export function addHook(name: string, events: string[], kind: "command" | "webhook", text: string): Deed {
+export type HookAction = Schemas["HookAction"];
+/** A secret is asked for by the command line, and not part of it. */
+export function addHook(
+  name: string,
+  events: string[],
+  action: HookAction,
+  how: { secret?: string | undefined; limit?: number | undefined } = {},
+): Deed {
+  const words =
+    "command" in action
+      ? ["--command", action.command]
+      : "webhook" in action
+        ? ["--webhook", action.webhook]
+        : "mail" in action
+          ? [
+              "--mail",
+              action.mail.relay,
+              "--from",
+              action.mail.from,
+              ...action.mail.to.flatMap((t) => ["--to", t]),
+            ]
+          : [
+              "--ntfy",
+              action.ntfy.url,
+              ...(action.ntfy.priority ? ["--priority", String(action.ntfy.priority)] : []),
+            ];
   return plain(
     "hook-add",
     {
       hook: {
         name,
         events,
-        action: (kind === "command" ? { command: text } : { webhook: text }) as Schemas["HookAction"],
+        action,
+        ...(how.secret !== undefined ? { secret: how.secret } : {}),
+        ...(how.limit ? { limit_s: how.limit } : {}),
       },
     },
-    ["hooks", "add", ...events.flatMap((e) => ["-e", e]), `--${kind}`, text, name || "NAME"],
+    [
+      "hooks",
+      "add",
+      ...events.flatMap((e) => ["-e", e]),
+      ...words,
+      ...(how.limit ? ["--limit", String(how.limit)] : []),
+      name || "NAME",
+    ],
   );
 }
 export const removeHook = (name: string) => plain("hook-remove", { name }, ["hooks", "remove", name]);
@@ -54,3 +88,6 @@ export const createToken = (name: string, role: DashboardRole, days: number | un
   ]);
 export const removeToken = (name: string) =>
   plain("dashboard-token-remove", { name }, ["dashboard", "token", "remove", name]);
+/** The own password. The command asks for both. */
+export const setPassword = (user: string, old: string, fresh: string) =>
+  plain("dashboard-password-set", { old, new: fresh }, ["dashboard", "user", "set", user || "NAME"]);

@@ -1,4 +1,5 @@
 // Deeds of datasets, snapshots and keys.
+import type { Schemas } from "../api/client";
 import { commandLine } from "../format";
 import { bytesOf, kept, options, plain, type Deed, type Pairs } from "./made";
 
@@ -86,6 +87,13 @@ export const setProperty = (dataset: string, property: string, value: string) =>
     "zfs",
     "set",
     `${property}=${value}`,
+    dataset,
+  ]);
+export const setProperties = (dataset: string, properties: Pairs) =>
+  kept("property-set", { datasets: [dataset], properties }, [
+    "zfs",
+    "set",
+    ...properties.map(([name, value]) => `${name}=${value}`),
     dataset,
   ]);
 export const inherit = (
@@ -190,21 +198,136 @@ export function restoreFile(
   name: string,
   path: string,
   target: string,
-  overwrite: boolean,
+  there: "refuse" | "keep" | "overwrite",
   at: string,
+  after?: string | undefined,
 ): Deed {
   const tag = name.slice(name.indexOf("@") + 1);
   const clean = (p: string) => p.replace(/^\/+/, "");
   const words = [
     "cp",
     "-a",
-    ...(overwrite ? [] : ["-n"]),
+    ...(there === "overwrite" ? [] : ["-n"]),
+    "-T",
     `${at}/.zfs/snapshot/${tag}/${clean(path)}`,
     `${at}/${clean(target || path)}`,
   ];
   return {
     action: "file-restore",
-    request: { snapshot: name, path, ...(target && target !== path ? { to: target } : {}), overwrite },
+    request: {
+      snapshot: name,
+      path,
+      ...(target && target !== path ? { to: target } : {}),
+      overwrite: there === "overwrite",
+      ...(there === "keep" ? { keep: true } : {}),
+      ...(after ? { after } : {}),
+    },
     line: commandLine(words),
   };
 }
+
+/** The new key comes from what is typed, from where `keylocation` says, or from the parent. */
+export function changeKey(
+  dataset: string,
+  how: { inherit?: boolean; properties: Pairs; passphrase?: string },
+): Deed {
+  return kept(
+    "key-change",
+    {
+      dataset,
+      inherit: how.inherit ?? false,
+      properties: how.inherit ? [] : how.properties,
+      ...(how.passphrase && !how.inherit ? { key: bytesOf(how.passphrase) } : {}),
+    },
+    ["zfs", "change-key", ...(how.inherit ? ["-i"] : options("-o", how.properties)), dataset],
+  );
+}
+
+export type Grantees = Schemas["Grantees"];
+export type Scope = "both" | "local" | "descendent";
+function granteeWords(to: Grantees, scope: Scope, permissions: string[], all: boolean): string[] {
+  const flags = scope === "local" ? ["-l"] : scope === "descendent" ? ["-d"] : [];
+  const which = permissions.length || !all ? [permissions.join(",") || "PERMISSION"] : [];
+  if (to === "everyone") return [...flags, "-e", ...which];
+  if (to === "creator") return ["-c", ...which];
+  if (typeof to !== "object") return which;
+  if ("set" in to) return ["-s", to.set || "@SET", ...which];
+  const [flag, names] =
+    "users" in to ? ["-u", to.users] : "groups" in to ? ["-g", to.groups] : ["", to.named];
+  return [...flags, ...(flag ? [flag] : []), names.join(",") || "NAME", ...which];
+}
+export const allow = (dataset: string, to: Grantees, scope: Scope, permissions: string[]) =>
+  kept(
+    "delegation-allow",
+    { dataset, to, local: scope === "local", descendent: scope === "descendent", permissions },
+    ["zfs", "allow", ...granteeWords(to, scope, permissions, false), dataset],
+  );
+export const unallow = (dataset: string, from: Grantees, scope: Scope, permissions: string[]) =>
+  kept(
+    "delegation-unallow",
+    { dataset, from, local: scope === "local", descendent: scope === "descendent", permissions },
+    ["zfs", "unallow", ...granteeWords(from, scope, permissions, true), dataset],
+  );
+export const abortReceive = (name: string) => kept("receive-abort", { name }, ["zfs", "receive", "-A", name]);
+
+export interface Sent {
+  snapshot: string;
+  from?: string;
+  between?: boolean;
+  recursive?: boolean;
+  raw?: boolean;
+  properties?: boolean;
+}
+/** What `send` is asked for, and its words. Blocks travel as they are stored, as far as that is possible. */
+export function send(given: Sent) {
+  const several = given.recursive || given.between;
+  return {
+    request: {
+      snapshot: given.snapshot,
+      ...(given.from ? { from: given.from } : {}),
+      all_between: Boolean(given.from && given.between),
+      replicate: given.recursive ?? false,
+      properties: given.properties ?? false,
+      raw: given.raw ?? false,
+      large_blocks: true,
+      compressed: true,
+      embedded: true,
+    },
+    words: [
+      "zfs",
+      "send",
+      ...(given.raw ? ["-w"] : ["-Lce"]),
+      ...(given.recursive ? ["-R"] : []),
+      ...(given.properties && !given.recursive ? ["-p"] : []),
+      ...(given.from ? [several && given.between ? "-I" : "-i", given.from] : []),
+      given.snapshot,
+    ],
+  };
+}
+export interface Received {
+  name: string;
+  force?: boolean;
+  resumable?: boolean;
+  noMount?: boolean;
+}
+export const receive = (given: Received) => {
+  const words = [
+    "zfs",
+    "receive",
+    ...(given.force ? ["-F"] : []),
+    ...(given.resumable ? ["-s"] : []),
+    ...(given.noMount ? ["-u"] : []),
+    given.name || "DATASET",
+  ];
+  return {
+    request: {
+      name: given.name,
+      force: given.force ?? false,
+      resumable: given.resumable ?? false,
+      no_mount: given.noMount ?? false,
+      verbose: true,
+      command: commandLine(words),
+    },
+    words,
+  };
+};

@@ -12,6 +12,9 @@ import { Take, Rename, DestroyDataset } from "./dataset/deeds";
 import { Properties } from "./dataset/properties";
 import { Snapshots } from "./dataset/snapshots";
 import { SnapshotPage } from "./dataset/snapshot";
+import { People } from "./dataset/people";
+import { Permissions } from "./dataset/permissions";
+import { Transfer } from "./dataset/transfer";
 import { Schedule } from "./dataset/schedule";
 import { Encryption } from "./dataset/encryption";
 import { Sharing } from "./dataset/sharing";
@@ -78,6 +81,9 @@ function Whole({ entry }: { entry: Entry }) {
     ["schedule", S.dataset.tabs.schedule],
     ["share", S.dataset.tabs.share],
     ...(volume ? [] : [["files", S.dataset.tabs.files] as const]),
+    ["transfer", S.dataset.tabs.transfer],
+    ...(volume ? [] : [["users", S.dataset.tabs.users] as const]),
+    ["permissions", S.dataset.tabs.permissions],
     ...(encrypted ? [["encryption", S.dataset.tabs.encryption] as const] : []),
   ];
   const tab = route.value.query.get("tab") ?? "space";
@@ -122,6 +128,12 @@ function Whole({ entry }: { entry: Entry }) {
         <Snapshots name={name} />
       ) : tab === "files" && !volume ? (
         <Files dataset={name} mountpoint={valueOf(entry, "mountpoint")} />
+      ) : tab === "transfer" ? (
+        <Transfer entry={entry} />
+      ) : tab === "users" && !volume ? (
+        <People name={name} />
+      ) : tab === "permissions" ? (
+        <Permissions name={name} />
       ) : tab === "schedule" ? (
         <Schedule name={name} />
       ) : tab === "encryption" ? (

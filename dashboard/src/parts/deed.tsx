@@ -102,6 +102,7 @@ export function DeedDialog({
   typed,
   done,
   said,
+  more,
 }: {
   title: string;
   children?: ComponentChildren;
@@ -113,8 +114,11 @@ export function DeedDialog({
   typed?: string;
   done?: (reply: unknown) => void;
   /** What is said when it is done. */
-  said?: string;
+  said?: string | undefined;
+  /** Where one request does not do all: the next one, and how far it is. */
+  more?: (reply: unknown) => { deed: Deed; told: string } | undefined;
 }) {
+  const [told, setTold] = useState("");
   const [error, setError] = useState<ApiError | undefined>();
   const [failed, setFailed] = useState<{ kind?: string; message: string }[]>([]);
   const [running, setRunning] = useState<AbortController | undefined>();
@@ -127,7 +131,12 @@ export function DeedDialog({
     setError(undefined);
     setFailed([]);
     try {
-      const reply = await ask(deed.action as Action, deed.request as RequestOf<Action>, mine.signal);
+      const request = (d: Deed) => ask(d.action as Action, d.request as RequestOf<Action>, mine.signal);
+      let reply = await request(deed);
+      for (let next = more?.(reply); next; next = more?.(reply)) {
+        setTold(next.told);
+        reply = await request(next.deed);
+      }
       const { failed, warnings } = complaints(reply as ReplyOf<Action>);
       for (const warning of warnings) note(warning, "warn");
       if (failed.length) {
@@ -168,7 +177,7 @@ export function DeedDialog({
         {running ? (
           <>
             <span class="working" role="status">
-              {S.working}
+              {told || S.working}
             </span>
             <Button onClick={() => running.abort()}>{S.stopWaiting}</Button>
           </>

@@ -511,6 +511,7 @@ export function Virtual<T>({
   height = 34,
   most = 620,
   keyOf,
+  end,
 }: {
   rows: readonly T[];
   row: (item: T, index: number) => ComponentChildren;
@@ -520,6 +521,8 @@ export function Virtual<T>({
   height?: number;
   most?: number;
   keyOf: (item: T) => string;
+  /** Called when the end of the rows comes into view. */
+  end?: (() => void) | undefined;
 }) {
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
@@ -534,6 +537,10 @@ export function Virtual<T>({
   }, []);
   const first = Math.max(0, Math.floor(top / height) - 8);
   const last = Math.min(rows.length, Math.ceil((top + seen) / height) + 8);
+  const atEnd = last >= rows.length;
+  useEffect(() => {
+    if (atEnd) end?.();
+  }, [atEnd, rows.length]);
   return (
     <div class={`virtual ${kind}`} role="table" aria-label={label} aria-rowcount={rows.length + 1}>
       {head ? (

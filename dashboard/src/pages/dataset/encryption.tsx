@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import * as deeds from "../../deeds";
 import { base } from "../../format";
 import { DeedButton, DeedDialog, openDialog } from "../../parts/deed";
-import { Badge, Button, Card, Facts, TextField } from "../../parts/ui";
+import { Badge, Button, Card, Choice, Facts, TextField } from "../../parts/ui";
 import { to } from "../../route";
 import { S } from "../../strings";
 import { valueOf, type Entry } from "../datasets";
@@ -35,6 +35,13 @@ export function Encryption({ entry }: { entry: Entry }) {
         ]}
       />
       <div class="actions">
+        <Button
+          needs="key-change"
+          off={available ? undefined : S.dataset.keyLoadFirst}
+          onClick={() => openDialog(<ChangeKey name={entry.name} />)}
+        >
+          {S.dataset.changeKey}
+        </Button>
         {available ? (
           <DeedButton
             label={S.dataset.unload}
@@ -78,6 +85,82 @@ function LoadKey({ name, prompt }: { name: string; prompt: boolean }) {
         autocomplete="current-password"
         hint={prompt ? undefined : S.dataset.keyFromLocation}
       />
+    </DeedDialog>
+  );
+}
+
+function ChangeKey({ name }: { name: string }) {
+  const [way, setWay] = useState<"passphrase" | "file" | "inherit">("passphrase");
+  const [passphrase, setPassphrase] = useState("");
+  const [again, setAgain] = useState("");
+  const [form, setForm] = useState<"hex" | "raw" | "passphrase">("hex");
+  const [where, setWhere] = useState("");
+  const differ = passphrase !== again ? S.users.differ : undefined;
+  const wrong = where && !/^(file:\/\/\/|https?:\/\/)/.test(where) ? S.dataset.keyWhereBad : undefined;
+  const root = !name.includes("/");
+  const missing =
+    way === "inherit"
+      ? root
+        ? S.dataset.inheritNo
+        : undefined
+      : way === "file"
+        ? (wrong ?? (where ? undefined : S.dataset.keyWhereBad))
+        : passphrase.length < 8
+          ? S.create.shortPassphrase
+          : differ;
+  return (
+    <DeedDialog
+      title={S.dataset.changeKeyTitle(name)}
+      verb={S.dataset.changeKeyVerb}
+      deed={deeds.changeKey(name, {
+        inherit: way === "inherit",
+        properties:
+          way === "passphrase"
+            ? [
+                ["keyformat", "passphrase"],
+                ["keylocation", "prompt"],
+              ]
+            : [
+                ["keyformat", form],
+                ["keylocation", where || "file:///PATH"],
+              ],
+        ...(way === "passphrase" ? { passphrase } : {}),
+      })}
+      missing={missing}
+    >
+      <p>{S.dataset.changeKeyText}</p>
+      <Choice label={S.dataset.newKey} value={way} set={setWay} options={S.dataset.newKeyWays} />
+      {way === "passphrase" ? (
+        <>
+          <TextField
+            label={S.create.passphrase}
+            type="password"
+            autocomplete="new-password"
+            value={passphrase}
+            set={setPassphrase}
+          />
+          <TextField
+            label={S.dataset.keyAgain}
+            type="password"
+            autocomplete="new-password"
+            value={again}
+            set={setAgain}
+            error={again ? differ : undefined}
+          />
+        </>
+      ) : null}
+      {way === "file" ? (
+        <div class="fields">
+          <Choice label={S.dataset.keyForm} value={form} set={setForm} options={S.dataset.keyForms} />
+          <TextField
+            label={S.dataset.keyWhere}
+            value={where}
+            set={setWhere}
+            hint={S.dataset.keyWhereHint}
+            error={wrong}
+          />
+        </div>
+      ) : null}
     </DeedDialog>
   );
 }

@@ -1,21 +1,28 @@
 // The devices of a pool as a picture, and its care.
 import { useEffect, useState } from "preact/hooks";
-import { type Schemas } from "../../api/client";
+import { type ReplyOf } from "../../api/client";
 import * as deeds from "../../deeds";
 import { type ScanDeed } from "../../deeds";
-import { ago, count, rate, size } from "../../format";
+import { ago, duration, count, rate, size } from "../../format";
 import { errorsOf, leaves, named, short, type Status, type Vdev } from "../../health";
 import { DeedButton, DeedDialog, openDialog } from "../../parts/deed";
 import { Badge, Button, Card, Choice, Facts, Icon, State, TextField } from "../../parts/ui";
 import { type Answer } from "../../query";
 import { route, to } from "../../route";
+import { diskOf, useHealth, type Health } from "./smart";
 import { S } from "../../strings";
 import { Rates, useRates } from "./rates";
 import { Offline, Attach, Add } from "./change";
 
 const CLASSES = ["normal", "special", "dedup", "log", "l2cache", "spare"] as const;
 
-export function Devices({ status, schedule }: { status: Status; schedule: Answer<Schemas["Listed4"]> }) {
+export function Devices({
+  status,
+  schedule,
+}: {
+  status: Status;
+  schedule: Answer<ReplyOf<"scrub-schedules">>;
+}) {
   const pool = status.name;
   const { rates, whole } = useRates(pool);
   const chosen = route.value.query.get("device");
@@ -27,6 +34,7 @@ export function Devices({ status, schedule }: { status: Status; schedule: Answer
     else if (wanted === "add") openDialog(<Add pool={pool} />);
     if (wanted) location.replace(to("pool", pool, { tab: "devices", ...(chosen ? { device: chosen } : {}) }));
   }, [wanted]);
+  const health = useHealth();
   const scanning = status.scan?.state === "running";
   const paused = scanning && Boolean(status.scan?.paused_time);
   const planned = schedule.data?.entries[0];
@@ -51,7 +59,14 @@ export function Devices({ status, schedule }: { status: Status; schedule: Answer
                 {kind === "normal" ? null : <h3>{S.pool.classes[kind]}</h3>}
                 <div class="vdev-tops">
                   {tops.map((top) => (
-                    <Group key={String(top.guid)} pool={pool} vdev={top} rates={rates} chosen={chosen} />
+                    <Group
+                      key={String(top.guid)}
+                      pool={pool}
+                      vdev={top}
+                      rates={rates}
+                      chosen={chosen}
+                      health={health}
+                    />
                   ))}
                 </div>
               </section>
@@ -59,7 +74,7 @@ export function Devices({ status, schedule }: { status: Status; schedule: Answer
           })}
         </div>
         {device ? (
-          <DevicePanel pool={pool} status={status} device={device} rates={rates} />
+          <DevicePanel pool={pool} status={status} device={device} rates={rates} health={health} />
         ) : (
           <p class="hint">{S.pool.choose}</p>
         )}
@@ -164,13 +179,16 @@ function Group({
   vdev,
   rates,
   chosen,
+  health,
 }: {
   pool: string;
   vdev: Vdev;
   rates: Rates;
   chosen: string | null;
+  health: Health;
 }) {
-  if (!vdev.children.length) return <Disk pool={pool} vdev={vdev} rates={rates} chosen={chosen} />;
+  if (!vdev.children.length)
+    return <Disk pool={pool} vdev={vdev} rates={rates} chosen={chosen} health={health} />;
   const of = rates.get(String(vdev.guid));
   const space = vdev.space;
   return (
@@ -185,7 +203,14 @@ function Group({
       </p>
       <div class="vdev-tops">
         {vdev.children.map((child) => (
-          <Group key={String(child.guid)} pool={pool} vdev={child} rates={rates} chosen={chosen} />
+          <Group
+            key={String(child.guid)}
+            pool={pool}
+            vdev={child}
+            rates={rates}
+            chosen={chosen}
+            health={health}
+          />
         ))}
       </div>
     </div>
@@ -197,15 +222,18 @@ function Disk({
   vdev,
   rates,
   chosen,
+  health,
 }: {
   pool: string;
   vdev: Vdev;
   rates: Rates;
   chosen: string | null;
+  health: Health;
 }) {
   const of = rates.get(String(vdev.guid));
   const guid = String(vdev.guid);
   const now = chosen === guid;
+  const smart = diskOf(health, vdev)?.smart;
   const errors = errorsOf(vdev);
   const tone =
     vdev.state === "ONLINE"
@@ -238,12 +266,14 @@ function Disk({
         }
       />
       {vdev.awaits_resilver ? <Badge tone="warn">{S.pool.resilvering}</Badge> : null}
+      {smart?.healthy === false ? <Badge tone="bad">{S.disks.failing}</Badge> : null}
       <span class={errors ? "disk-errors some num" : "disk-errors num"}>
         {S.pool.errors(vdev.read_errors, vdev.write_errors, vdev.checksum_errors)}
       </span>
       <span class="muted small num">
         {[
           vdev.device_bytes ? size(vdev.device_bytes) : "",
+          typeof smart?.temperature === "number" ? S.disks.temperature(smart.temperature) : "",
           of && vdev.state !== "OFFLINE" ? S.pool.rates(rate(of.read), rate(of.write)) : "",
         ]
           .filter(Boolean)
@@ -267,12 +297,16 @@ function DevicePanel({
   status,
   device,
   rates,
+  health,
 }: {
   pool: string;
   status: Status;
   device: Vdev;
   rates: Rates;
+  health: Health;
 }) {
+  const disk = diskOf(health, device);
+  const smart = disk?.smart;
   const parent = parentOf(status.vdevs, String(device.guid));
   const inMirror = parent?.kind === "mirror" || parent?.kind === "replacing" || parent?.kind === "spare";
   const top = parent?.kind === "root";
@@ -300,6 +334,31 @@ function DevicePanel({
           [S.pool.rate, of ? S.pool.rates(rate(of.read), rate(of.write)) : "–"],
           S.aux[device.aux] ? [S.state, S.aux[device.aux]] : false,
           device.modelled ? [S.pool.modelled, device.modelled] : false,
+          disk?.model ? [S.pool.model, disk.model] : false,
+          disk?.serial ? [S.pool.serial, disk.serial] : false,
+          smart && (typeof smart.healthy === "boolean" || smart.fault)
+            ? [
+                S.pool.smart,
+                typeof smart.healthy === "boolean" ? (
+                  <Badge tone={smart.healthy ? "good" : "bad"}>
+                    {smart.healthy ? S.pool.smartGood : S.pool.smartBad}
+                  </Badge>
+                ) : (
+                  S.pool.smartOff(smart.fault ?? "")
+                ),
+              ]
+            : false,
+          typeof smart?.temperature === "number"
+            ? [S.pool.temperature, S.disks.temperature(smart.temperature)]
+            : false,
+          typeof smart?.hours === "number" ? [S.pool.age, duration(smart.hours * 3600)] : false,
+          typeof smart?.reallocated === "number"
+            ? [
+                S.pool.sectors,
+                S.pool.sectorsOf(smart.reallocated, smart.pending ?? 0, smart.uncorrectable ?? 0),
+              ]
+            : false,
+          typeof smart?.wear_percent === "number" ? [S.pool.wear, `${smart.wear_percent}%`] : false,
         ]}
       />
       <div class="actions">

@@ -30,13 +30,27 @@ function clientLines(v: Volume): { what: string; line: string }[] {
   const iscsi = v.iscsi_uris[0];
   const found = iscsi ? /^iscsi:\/\/(.+)\/([^/]+)\/(\d+)$/.exec(iscsi) : null;
   if (iscsi && found) {
-    const [, portal, target] = found;
+    const [, portal, target, lun] = found;
     list.push({ what: T.iscsiFind, line: `iscsiadm -m discovery -t sendtargets -p ${portal}` });
     list.push({ what: T.iscsiLogin, line: `iscsiadm -m node -T ${target} -p ${portal} --login` });
     list.push({
       what: T.qemuIscsi,
       line: `qemu-system-x86_64 -m 2G -drive 'file=${iscsi},format=raw,if=virtio,cache=none'`,
     });
+    const [, host = "", port = "3260"] = /^(\[[^\]]+\]|[^:]+)(?::(\d+))?$/.exec(portal ?? "") ?? [];
+    list.push({
+      what: T.libvirtIscsi,
+      line:
+        "<disk type='network' device='disk'><driver name='qemu' type='raw'/>" +
+        `<source protocol='iscsi' name='${target}/${lun}'><host name='${host.replace(/^\[|\]$/g, "")}' port='${port}'/></source>` +
+        "<target dev='vdb' bus='virtio'/></disk>",
+    });
+    list.push({
+      what: T.esxiFind,
+      line: `esxcli iscsi adapter discovery sendtarget add -A vmhba64 -a ${host}:${port}`,
+    });
+    list.push({ what: T.esxiScan, line: "esxcli storage core adapter rescan -A vmhba64" });
+    list.push({ what: T.esxiList, line: `esxcli iscsi adapter target portal list -n ${target}` });
   }
   if (v.vhost_user_socket) {
     list.push({

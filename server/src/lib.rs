@@ -25,6 +25,7 @@ mod load;
 pub mod metrics;
 pub mod nbd;
 pub mod nfs;
+pub mod progress_file;
 pub mod public;
 pub mod runtime;
 pub mod sizes;

@@ -16,14 +16,13 @@ use engine::vdev::Class;
 use engine::vdev::topology::Purpose;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lab::models::rebuild::Rebuild;
+use lab::models::rebuild::{Devices, Rebuild};
 use lab::scenario::{Bar, Part, Plot, Results, Scenario, bytes};
 use lab::size::Size;
 use ondisk::Guid;
 use serde::Serialize;
 
 use super::bed::{Bed, CACHE_BYTES, MIB, Plan, named};
-use crate::lab::model::devices_of;
 
 /// What disks play.
 pub const MODEL: Model = Model::HDD_7200;
@@ -127,7 +126,7 @@ fn outcome(directory: &Path, plan: &Plan<'_>, time: Duration) -> Result<Outcome>
     };
     let piece = (BLOCK_BYTES / data_disks).next_multiple_of(4096);
     let full = held_bytes as f64 / plan.disk_bytes as f64;
-    let devices = devices_of(MODEL, Size(plan.disk_bytes), full, Size(piece))?;
+    let devices = Devices::of_model(MODEL, Size(plan.disk_bytes), full, Size(piece))?;
     let predicted = Rebuild::of(&layout.parse().map_err(anyhow::Error::msg)?, devices)?;
     Ok(Outcome { layout, held_bytes, idle, loaded, before, predicted })
 }

@@ -2,6 +2,7 @@
 
 mod charts;
 mod choices;
+pub mod document;
 mod figures;
 mod grid;
 mod guests;

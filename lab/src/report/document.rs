@@ -25,7 +25,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::Metric;
+use crate::metric::{Metric, written};
+use crate::stats::Estimate;
 use crate::table;
 
 /// The program that makes documents.
@@ -299,20 +300,32 @@ impl Block {
     }
 }
 
+impl Bar {
+    /// The bar of a figure.
+    pub(crate) fn of(label: &str, metric: Metric, it: &Estimate, class: Class) -> Self {
+        let [value, low, high] = [it.value, it.low, it.high].map(|value| in_unit(metric, value));
+        Self { label: label.to_owned(), text: written(metric, it.value), value, low, high, class }
+    }
+}
+
 impl Unit {
-    /// The unit of a metric, and what its values have to be multiplied by for it.
-    pub(crate) fn of(metric: Metric) -> (Self, f64) {
+    /// The unit of a metric's values.
+    pub(crate) fn of(metric: Metric) -> Self {
         match metric {
-            Metric::Iops => (Self::PerSecond, 1.0),
-            Metric::Throughput => (Self::BytesPerSecond, 1.0),
-            Metric::Latency | Metric::LatencyP50 | Metric::LatencyP99 | Metric::LatencyP999 => {
-                (Self::Seconds, 1e-9)
-            }
-            Metric::Cpu => (Self::SecondsPerGigabyte, 1.0),
-            Metric::Memory => (Self::Bytes, 1.0),
-            Metric::Amplification | Metric::ReadAmplification | Metric::Space => (Self::Ratio, 1.0),
+            Metric::Iops => Self::PerSecond,
+            Metric::Throughput => Self::BytesPerSecond,
+            Metric::Latency | Metric::LatencyP50 | Metric::LatencyP99 | Metric::LatencyP999 => Self::Seconds,
+            Metric::Cpu => Self::SecondsPerGigabyte,
+            Metric::Memory => Self::Bytes,
+            Metric::Amplification | Metric::ReadAmplification | Metric::Space => Self::Ratio,
         }
     }
+}
+
+/// A value of a metric in its [`Unit`].
+pub(crate) fn in_unit(metric: Metric, value: f64) -> f64 {
+    // Times are in nanoseconds.
+    finite(if Unit::of(metric) == Unit::Seconds { value / 1e9 } else { value })
 }
 
 /// A number as JSON can hold it: what is no number is 0, and what is infinite the largest there is.
@@ -323,6 +336,44 @@ pub(crate) fn finite(value: f64) -> f64 {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives references")]
 fn is_false(it: &bool) -> bool {
     !it
+}
+
+#[cfg(test)]
+impl Document {
+    /// All texts, in the order in which they are read, a line each.
+    pub(crate) fn texts(&self) -> String {
+        let mut all: Vec<&str> = vec![&self.title, &self.question];
+        all.extend(self.notes.iter().map(String::as_str));
+        all.extend(self.answer.iter().flat_map(|answer| &answer.sentences).map(String::as_str));
+        for block in &self.blocks {
+            match block {
+                Block::Heading { text, small, .. } => {
+                    all.push(text);
+                    all.extend(small.as_deref());
+                }
+                Block::Prose { text, .. } => all.push(text),
+                Block::List { items, .. } => all.extend(items.iter().map(String::as_str)),
+                Block::Table { rows, .. } => all.extend(rows.iter().flatten().map(String::as_str)),
+                Block::Bars { bars, lines, .. } => {
+                    all.extend(bars.iter().flat_map(|bar| [bar.label.as_str(), &bar.text]));
+                    all.extend(lines.iter().map(|line| line.label.as_str()));
+                }
+                Block::Percentiles { rows, .. } => {
+                    all.extend(rows.iter().flat_map(|row| [row.label.as_str(), &row.text]));
+                }
+                Block::Courses { title, across, courses, .. } => {
+                    all.extend([title.as_str(), across]);
+                    all.extend(courses.iter().map(|course| course.label.as_str()));
+                }
+                Block::Dots { x, y, dots } => {
+                    all.extend([x.title.as_str(), &y.title]);
+                    all.extend(dots.iter().map(|dot| dot.label.as_str()));
+                }
+            }
+        }
+        all.extend(self.facts.iter().map(String::as_str));
+        all.join("\n")
+    }
 }
 
 #[cfg(test)]
@@ -406,6 +457,16 @@ mod tests {
         );
         assert_eq!(serde_json::from_value::<Document>(told).unwrap(), document);
         assert!(serde_json::to_value(Document::new("t", "")).unwrap().get("answer").is_none());
+    }
+
+    #[test]
+    fn values_are_in_the_unit_that_is_named() {
+        assert_eq!((Unit::of(Metric::LatencyP99), in_unit(Metric::LatencyP99, 5e6)), (Unit::Seconds, 0.005));
+        assert_eq!((Unit::of(Metric::Memory), in_unit(Metric::Memory, 5e6)), (Unit::Bytes, 5e6));
+        // Intervals of two rounds may reach as far as numbers do.
+        let estimate = Estimate { value: 2e9, low: 0.0, high: f64::INFINITY };
+        let bar = Bar::of("a", Metric::Latency, &estimate, Class::Same);
+        assert_eq!((bar.text.as_str(), bar.value, bar.low, bar.high), ("2.00 s", 2.0, 0.0, f64::MAX));
     }
 
     #[test]

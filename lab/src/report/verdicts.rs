@@ -289,7 +289,7 @@ mod tests {
     fn what_is_no_property_of_a_dataset_is_told_with_what_to_do_instead() {
         let why_not = |target: &str, name: &str, values: &str, better: &str| {
             let variant = format!("{name}={better}");
-            let of = [(BASELINE, "w", 100.0), (&variant, "w", 200.0)];
+            let of = [(BASELINE, "w", 100.0), (variant.as_str(), "w", 200.0)];
             let all = said(target, &factor(name, values), &of);
             assert_eq!(all.len(), 1, "{name}: {all:?}");
             assert_eq!(all[0].changes, [(name.to_owned(), better.to_owned())]);
@@ -323,7 +323,7 @@ mod tests {
     fn a_change_that_is_partly_a_property_is_not_offered() {
         let variant = "[settings]\nsync = \"always\"\n[[factor]]\nname = \"compression\"\nvalues = \
                        [\"off\", \"lz4\"]\n[[variant]]\ncompression = \"lz4\"\narc_max = \"1G\"\n";
-        let name = "arc_max=1G compression=lz4";
+        let name = "compression=lz4 arc_max=1G";
         let of = [(BASELINE, "w", 100.0), (name, "w", 200.0)];
         let all = said("\"volume\"", variant, &of);
         let names: Vec<&str> = all.iter().map(|it| it.variant.as_str()).collect();

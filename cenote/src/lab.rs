@@ -500,10 +500,10 @@ fn compare(directories: &[PathBuf], output: Option<&Path>, force: bool, json: bo
     output.map_or(Ok(()), |path| output_file::require(path, force))?;
     let compared = Compared::of(directories)?;
     if let Some(path) = output {
-        output_file::write(path, lab::compare::page(&compared).as_bytes(), force)?;
+        output_file::write(path, lab::compare::page(&compared)?.as_bytes(), force)?;
     }
     if json {
-        return print(&format!("{}\n", serde_json::to_string_pretty(&compared)?));
+        return print(&format!("{}\n", lab::compare::json(&compared)?));
     }
     print(&lab::compare::text(&compared))
 }

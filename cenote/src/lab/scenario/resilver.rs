@@ -17,7 +17,7 @@ use engine::vdev::topology::Purpose;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lab::models::rebuild::{Devices, Rebuild};
-use lab::scenario::{Bar, Part, Plot, Results, Scenario, bytes};
+use lab::scenario::{Bar, Part, Plot, Results, Scenario, Unit, bytes};
 use lab::size::Size;
 use ondisk::Guid;
 use serde::Serialize;
@@ -250,7 +250,7 @@ fn times(outcomes: &[Outcome]) -> Part {
         ],
         rows: rows.collect(),
         sentences: sentences.collect(),
-        plots: vec![Plot { title: "Time of a resilver".into(), bars: bars.collect() }],
+        plots: vec![Plot { title: "Time of a resilver".into(), unit: Unit::Seconds, bars: bars.collect() }],
     }
 }
 
@@ -265,7 +265,8 @@ fn latencies(outcomes: &[Outcome]) -> Part {
         ]
     };
     let with = |it: &Outcome, when: &str, of: &Latency| {
-        bar(format!("{}, {when}", it.layout), of.p99_ms, format!("{:.1} ms", of.p99_ms), when == "during")
+        let text = format!("{:.1} ms", of.p99_ms);
+        bar(format!("{}, {when}", it.layout), of.p99_ms / 1000.0, text, when == "during")
     };
     let mut part = Part {
         title: "Clients: random reads of 8 KiB".into(),
@@ -287,6 +288,6 @@ fn latencies(outcomes: &[Outcome]) -> Part {
             during.p99_ms / it.before.p99_ms
         ));
     }
-    part.plots.push(Plot { title: "99th percentile of clients' reads".into(), bars });
+    part.plots.push(Plot { title: "99th percentile of clients' reads".into(), unit: Unit::Seconds, bars });
     part
 }

@@ -449,6 +449,10 @@ try {
     await confirm("Take");
     await page.getByRole("link", { name: "@second" }).waitFor();
     await audited("snapshots");
+    await page.getByText("2 snapshots", { exact: true }).waitFor();
+    await page.getByLabel("Search").fill("sec");
+    await page.getByText("1 snapshot", { exact: true }).waitFor();
+    await page.getByLabel("Search").fill("");
     writeFileSync(join(folder, "mnt/tank/home/two"), "two");
     await page.getByRole("link", { name: "@first" }).click();
     await button("Hold …").click();
@@ -488,6 +492,90 @@ try {
     await go("/dataset/tank/home?tab=files");
     await page.getByText("one", { exact: true }).waitFor();
   });
+  await step("files: a folder is brought back, and what is there by now stays", async () => {
+    const home = join(folder, "mnt/tank/home");
+    mkdirSync(join(home, "papers/deep"), { recursive: true });
+    writeFileSync(join(home, "papers/a"), "old a");
+    writeFileSync(join(home, "papers/deep/b"), "old b");
+    run("zfs", "snapshot", "tank/home@papers");
+    rmSync(join(home, "papers/deep"), { recursive: true });
+    writeFileSync(join(home, "papers/a"), "new a");
+    await go("/dataset/tank/home@papers");
+    await button("Bring back papers").click();
+    await dialog().getByLabel("Files that are there by now").selectOption("keep");
+    await audited("a folder is brought back");
+    await confirm("Bring back");
+    if (readFileSync(join(home, "papers/deep/b"), "utf8") !== "old b") throw new Error("it is not back");
+    if (readFileSync(join(home, "papers/a"), "utf8") !== "new a") throw new Error("it was replaced");
+    rmSync(join(home, "papers"), { recursive: true });
+    run("zfs", "destroy", "tank/home@papers");
+  });
+  await step("streams: saved as a file, stopped, received, and lines for a shell", async () => {
+    writeFileSync(join(folder, "mnt/tank/home/large"), randomBytes(8 * 2 ** 20));
+    run("zfs", "snapshot", "tank/home@sent");
+    await go("/dataset/tank/home?tab=transfer");
+    await page.getByText(/Size: about 8/).waitFor();
+    await audited("send and receive");
+    await page.getByLabel("Machine").fill("backup.lan");
+    await page.getByText("| ssh backup.lan zfs receive -s backup/home").waitFor();
+    await page.getByText("cenote replicate tank/home backup.lan:backup/home").waitFor();
+    const [download] = await Promise.all([page.waitForEvent("download"), button("Save as a file").click()]);
+    const saved = join(folder, download.suggestedFilename());
+    await download.saveAs(saved);
+    await page.getByText(/tank-home-sent.zfs has 8/).waitFor();
+    await page.getByLabel("Only what changed since").selectOption({ label: "@first" });
+    await page
+      .getByText(/zfs send -Lce -I tank\/home@first tank\/home@sent/)
+      .first()
+      .waitFor();
+    await page.getByLabel("File with the stream").setInputFiles(saved);
+    await page.getByLabel("Dataset", { exact: true }).fill("tank/received");
+    await button("Receive").click();
+    await page.getByRole("heading", { name: "received", level: 1 }).waitFor({ timeout: 30_000 });
+    const got = readFileSync(join(folder, "mnt/tank/received/large"));
+    if (!got.equals(readFileSync(join(folder, "mnt/tank/home/large")))) throw new Error("it is another file");
+    // A stream that is damaged is refused in words of the daemon.
+    writeFileSync(saved, readFileSync(saved).subarray(0, 4096));
+    await go("/dataset/tank?tab=transfer");
+    await page.getByLabel("File with the stream").setInputFiles(saved);
+    await page.getByLabel("Dataset", { exact: true }).fill("tank/broken");
+    await button("Receive").click();
+    await page.locator("main").getByRole("alert").waitFor();
+    await audited("a refused stream");
+    run("zfs", "destroy", "-r", "tank/received");
+    run("zfs", "destroy", "tank/home@sent");
+    rmSync(join(folder, "mnt/tank/home/large"));
+  });
+  await step("permissions: granted and taken away", async () => {
+    await go("/dataset/tank/home?tab=permissions");
+    await page.getByText("Nothing is granted here").waitFor();
+    await button("Grant …").click();
+    await dialog().getByLabel("Names").fill("daemon");
+    await dialog().getByLabel("snapshot", { exact: true }).check();
+    await dialog().getByLabel("Others").fill("mount, userquota");
+    await dialog().getByText("cenote zfs allow -u daemon snapshot,mount,userquota tank/home").waitFor();
+    await audited("permissions are granted");
+    await confirm("Grant");
+    await page.getByText("User daemon").waitFor();
+    await audited("permissions");
+    await button("Take away …").click();
+    await confirm("Take away");
+    await page.getByText("Nothing is granted here").waitFor();
+  });
+  await step("users: what they use, and their quotas", async () => {
+    run("zpool", "sync", "tank");
+    await go("/dataset/tank/home?tab=users");
+    await page.getByRole("cell", { name: "root", exact: true }).waitFor();
+    await button("Set a quota …").click();
+    await dialog().getByLabel("User", { exact: true }).fill("daemon");
+    await dialog().getByLabel("Bytes that they may use").fill("10M");
+    await audited("a quota");
+    await confirm("Set");
+    await page.getByRole("cell", { name: "10M", exact: true }).waitFor();
+    await audited("users of a filesystem");
+    await page.getByLabel("Of", { exact: true }).selectOption("group");
+    await page.getByRole("columnheader", { name: "Group" }).waitFor();
+  });
   await step("volumes: created, resized, lines for clients", async () => {
     await go("/datasets");
     await button("Create …").click();
@@ -525,6 +613,18 @@ try {
     await confirm("Load");
     await page.getByText("loaded", { exact: true }).waitFor();
     await audited("encryption");
+    await button("Change key …").click();
+    await dialog().getByLabel("Passphrase", { exact: true }).fill("battery staple");
+    await dialog().getByLabel("The passphrase again").fill("battery staple");
+    await audited("another key");
+    await confirm("Change");
+    await button("Unload key …").click();
+    await type("secret");
+    await confirm("Unload key");
+    await button("Load key …").click();
+    await dialog().getByLabel("Passphrase, or hex digits of the key").fill("battery staple");
+    await confirm("Load");
+    await page.getByText("loaded", { exact: true }).waitFor();
   });
   await step("schedules: snapshots and scrubs", async () => {
     await go("/dataset/tank/home?tab=schedule");

@@ -26,6 +26,7 @@ pub mod metrics;
 pub mod nbd;
 pub mod nfs;
 pub mod outgoing;
+pub mod progress_file;
 pub mod public;
 pub mod runtime;
 pub mod sizes;

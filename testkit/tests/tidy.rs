@@ -126,6 +126,7 @@ const SERVER: &[&str] = &[
     "users",
     "socket",
     "cachefile",
+    "progress_file",
     "gate",
     "block",
     "files",

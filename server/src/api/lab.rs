@@ -34,7 +34,7 @@ impl Action for ListLabRecipes {
 pub struct LabRecipe {
     /// Its name.
     pub name: String,
-    /// What it is about, a sentence.
+    /// What it is about, a phrase.
     pub about: String,
     /// What it asks.
     pub question: String,
@@ -448,6 +448,8 @@ pub struct LabChanged {
     pub commands: Vec<String>,
     /// What the properties were before; none where a property was not set on the dataset itself.
     pub was: Vec<(String, Option<String>)>,
+    /// What goes on, and what else is to be known, each a sentence.
+    pub remarks: Vec<String>,
 }
 
 /// Gives a dataset back what it had before an experiment was applied to it.
@@ -479,6 +481,8 @@ impl Action for RevertLab {
 pub struct LabReverted {
     /// Commands that do the same.
     pub commands: Vec<String>,
+    /// What was left as it is, and why; what goes on; each a sentence.
+    pub remarks: Vec<String>,
 }
 
 /// Asks what could be changed about open pools.
@@ -555,14 +559,18 @@ impl Action for ListLabLayouts {
 pub struct LabLayout {
     /// Its vdevs, each with the number of its disks: `mirror 2 + mirror 2`.
     pub layout: String,
+    /// Disks that are kept as spares beside it; those of draid are in it.
+    pub spares: u32,
     /// Bytes of data that fit.
     pub usable_bytes: u64,
     /// How many disks may fail at once, whichever these are.
     pub survives: u32,
     /// The chance that data are lost within a year.
     pub chance_of_loss_per_year: Option<f64>,
-    /// How long a failed disk takes to be replaced, in seconds.
+    /// How long the rebuild of a failed disk takes at best, in seconds; none where nothing can be rebuilt.
     pub rebuild_seconds: Option<f64>,
+    /// How long it takes at worst: where small blocks are scattered all over the disks.
+    pub rebuild_seconds_at_worst: Option<f64>,
     /// Small random reads in a second.
     pub read_iops: f64,
     /// Small random writes in a second.

@@ -408,6 +408,8 @@ export const S = {
     reads: "Reads",
     writes: "Writes",
     rebuild: "Rebuild of a disk",
+    between: (least: string, most: string) => `${least} to ${most}`,
+    oneIn: (n: string) => `1 in ${n}`,
     loss: "Chance of loss in a year",
     random: "Random",
     inOrder: "In order",

@@ -26,7 +26,7 @@ const course = (label, from, band) => {
   return { label, points, band: band ? points.map(([, y]) => [y - 600, y + 700]) : [] };
 };
 const names = ["volblocksize=16K", "volblocksize=64K", "compression=zstd volblocksize=64K", HOSTILE];
-const sample = {
+export const sample = {
   generator: "cenote lab",
   version: 1,
   title: `Which volblocksize is best? ${HOSTILE}`,

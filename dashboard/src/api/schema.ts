@@ -4589,6 +4589,7 @@ export interface components {
                 string,
                 string | null
             ][];
+            remarks?: string[];
         };
         RevertLab: {
             /** @default  */
@@ -4599,6 +4600,7 @@ export interface components {
         LabReverted: {
             /** @default [] */
             commands: string[];
+            remarks?: string[];
         };
         AdviseLab: {
             /** @default [] */
@@ -4686,6 +4688,8 @@ export interface components {
             write_bytes_per_second: number;
             /** @default [] */
             remarks: string[];
+            rebuild_seconds_at_worst?: number | null;
+            spares?: number;
         };
         RunLoad: {
             volume: string;

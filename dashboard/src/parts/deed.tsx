@@ -87,8 +87,12 @@ export function Modal({ children, close }: { children: ComponentChildren; close?
 
 /** Problems that a reply names although the request as a whole was done. */
 function complaints(reply: unknown): { failed: { kind?: string; message: string }[]; warnings: string[] } {
-  const said = (reply ?? {}) as { failed?: { kind?: string; message: string }[]; warnings?: string[] };
-  return { failed: said.failed ?? [], warnings: said.warnings ?? [] };
+  const said = (reply ?? {}) as {
+    failed?: { kind?: string; message: string }[];
+    warnings?: string[];
+    remarks?: string[];
+  };
+  return { failed: said.failed ?? [], warnings: [...(said.warnings ?? []), ...(said.remarks ?? [])] };
 }
 
 /** A dialog around a deed. `deed` is what the form says now; nothing where something is missing (`missing`). */

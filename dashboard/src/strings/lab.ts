@@ -55,6 +55,7 @@ export const LAB = {
     "Variants that the report finds better than the baseline, the best first. You may give one to a dataset, and take it back.",
   noVerdicts: "No variant was found to be better than the baseline.",
   apply: "Apply to …",
+  applyOf: (variant: string) => `Apply to … ${variant}`,
   applyVerb: "Set",
   applyTitle: (variant: string) => `Apply ${variant}`,
   applyText:

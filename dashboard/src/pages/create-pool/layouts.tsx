@@ -123,22 +123,28 @@ export function Layouts({
         head={
           <>
             <th scope="col">{T.layout}</th>
-            <th scope="col" class="num">
-              {T.usable}
-            </th>
+            {modelled ? (
+              <th scope="col" class="num">
+                {T.usable}
+              </th>
+            ) : null}
             <th scope="col">{T.mayFail}</th>
-            <th scope="col" class="num wide">
-              {T.reads}
-            </th>
-            <th scope="col" class="num wide">
-              {T.writes}
-            </th>
-            <th scope="col" class="num wide2">
-              {T.rebuild}
-            </th>
-            <th scope="col" class="num wide2">
-              {T.loss}
-            </th>
+            {modelled ? (
+              <>
+                <th scope="col" class="num wide">
+                  {T.reads}
+                </th>
+                <th scope="col" class="num wide">
+                  {T.writes}
+                </th>
+                <th scope="col" class="num wide2">
+                  {T.rebuild}
+                </th>
+                <th scope="col" class="num wide2">
+                  {T.loss}
+                </th>
+              </>
+            ) : null}
           </>
         }
       >
@@ -162,34 +168,36 @@ export function Layouts({
                   </span>
                 </label>
               </td>
-              <td class="num">{m ? size(Math.round(m.usable_bytes)) : "–"}</td>
+              {modelled ? <td class="num">{m ? size(Math.round(m.usable_bytes)) : "–"}</td> : null}
               <td>{survivesText(c.survives)}</td>
-              <td class="num wide">
-                {m ? (
-                  <>
-                    {T.perSecond(count(m.read_iops))}
-                    <br />
-                    <span class="muted">{rate(m.read_bytes_per_second)}</span>
-                  </>
-                ) : (
-                  "–"
-                )}
-              </td>
-              <td class="num wide">
-                {m ? (
-                  <>
-                    {T.perSecond(count(m.write_iops))}
-                    <br />
-                    <span class="muted">{rate(m.write_bytes_per_second)}</span>
-                  </>
-                ) : (
-                  "–"
-                )}
-              </td>
-              <td class="num wide2">
-                {typeof m?.rebuild_seconds === "number" ? duration(m.rebuild_seconds) : "–"}
-              </td>
-              <td class="num wide2">{chance(m?.chance_of_loss_per_year)}</td>
+              {modelled ? (
+                <>
+                  <td class="num wide">
+                    {m ? (
+                      <>
+                        {T.perSecond(count(m.read_iops))}
+                        <br />
+                        <span class="muted">{rate(m.read_bytes_per_second)}</span>
+                      </>
+                    ) : (
+                      "–"
+                    )}
+                  </td>
+                  <td class="num wide">
+                    {m ? (
+                      <>
+                        {T.perSecond(count(m.write_iops))}
+                        <br />
+                        <span class="muted">{rate(m.write_bytes_per_second)}</span>
+                      </>
+                    ) : (
+                      "–"
+                    )}
+                  </td>
+                  <td class="num wide2">{rebuild(m)}</td>
+                  <td class="num wide2">{chance(m?.chance_of_loss_per_year)}</td>
+                </>
+              ) : null}
             </tr>
           );
         })}
@@ -223,10 +231,24 @@ export const choiceOf = (list: Choice[], layout: string): Choice | undefined =>
   list.find((c) => c.layout === layout) ??
   (readLayout(layout) ? { layout, survives: survivesOf(layout) } : undefined);
 
+/** At best, and at worst where that is much longer. */
+function rebuild(of: Modelled | undefined): string {
+  const { rebuild_seconds: best, rebuild_seconds_at_worst: worst } = of ?? {};
+  if (typeof best !== "number") return "–";
+  return typeof worst === "number" && worst > best * 1.5
+    ? T.between(duration(best), duration(worst))
+    : duration(best);
+}
+
+const ROUGHLY = new Intl.NumberFormat("en-GB", {
+  notation: "compact",
+  compactDisplay: "long",
+  maximumSignificantDigits: 2,
+});
 function chance(part: number | null | undefined): string {
   if (typeof part !== "number") return "–";
   if (part <= 0) return "0";
-  return part >= 1e-4 ? percent(part, part >= 0.01 ? 1 : 3) : `1 : ${count(Math.round(1 / part))}`;
+  return part >= 1e-3 ? percent(part, part >= 0.01 ? 1 : 2) : T.oneIn(ROUGHLY.format(1 / part));
 }
 
 function Chosen({ of }: { of: Modelled }) {
@@ -244,7 +266,7 @@ function Chosen({ of }: { of: Modelled }) {
             `${T.inOrder}: ${T.reads}, ${T.writes}`,
             `${rate(of.read_bytes_per_second)}, ${rate(of.write_bytes_per_second)}`,
           ],
-          [T.rebuild, typeof of.rebuild_seconds === "number" ? duration(of.rebuild_seconds) : "–"],
+          [T.rebuild, rebuild(of)],
           [T.loss, chance(of.chance_of_loss_per_year)],
         ]}
       />

@@ -70,7 +70,7 @@ function Send({ entry }: { entry: Entry }) {
     500,
     (n) => (n.what === "created" || n.what === "destroyed") && Boolean(n.name?.startsWith(`${name}@`)),
   );
-  const tags = listed.entries.map((e) => e.name);
+  const tags = [...listed.entries].sort((a, b) => b.createtxg - a.createtxg).map((e) => e.name);
   const encrypted = !["off", "–", "-"].includes(valueOf(entry, "encryption"));
   const [wanted, setWanted] = useState("");
   const [since, setSince] = useState("");

@@ -149,10 +149,8 @@ function Applied({ of, reload }: { of: Experiment; reload: () => void }) {
         {of.applied.map((a) => (
           <li key={a.dataset} class="high">
             <div class="grow stack">
-              <p>
-                <a href={to("dataset", a.dataset, { tab: "properties" })}>{a.dataset}</a>{" "}
-                <span class="muted">{L.appliedTo(a.variant, ago(a.at))}</span>
-              </p>
+              <a href={to("dataset", a.dataset, { tab: "properties" })}>{a.dataset}</a>
+              <p class="muted">{L.appliedTo(a.variant, ago(a.at))}</p>
               <ul class="small">
                 {a.changes.map(([property, value], i) => {
                   const was = a.was.find((w) => w[0] === property) ?? a.was[i];
@@ -266,7 +264,7 @@ function Verdicts({ of, found }: { of: Experiment; found: Found }) {
                 {v.why_not || !v.changes.length ? null : (
                   <Button
                     needs="lab-apply"
-                    label={L.applyTitle(v.variant)}
+                    label={L.applyOf(v.variant)}
                     onClick={() => openDialog(<Apply name={of.name} verdict={v} />)}
                   >
                     {L.apply}
@@ -329,6 +327,13 @@ function Apply({ name, verdict }: { name: string; verdict: Found["verdicts"][num
       <p>{L.applyText}</p>
       <TextField label={L.dataset} value={dataset} set={setDataset} list={names} hint={L.datasetHint} focus />
       {plan instanceof ApiError ? <Fault error={plan} /> : null}
+      {good?.remarks?.length ? (
+        <ul class="bullets small">
+          {good.remarks.map((r) => (
+            <li key={r}>{r}</li>
+          ))}
+        </ul>
+      ) : null}
       {good ? (
         good.was.length ? (
           <Table

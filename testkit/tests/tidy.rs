@@ -134,6 +134,7 @@ const SERVER: &[&str] = &[
     "caller",
     "bounded",
     "outgoing",
+    "smtp",
     "key_server",
     "audit",
     "accounts",
@@ -158,6 +159,7 @@ const SERVER: &[&str] = &[
 /// The same of the command line.
 const CENOTE: &[&str] = &[
     "parameters",
+    "remotes",
     "prompt",
     "progress",
     "table",
@@ -166,6 +168,7 @@ const CENOTE: &[&str] = &[
     "serve",
     "client",
     "output",
+    "remote",
     "command_line",
     "columns",
     "property_list",

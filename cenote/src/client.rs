@@ -5,8 +5,8 @@
 //! There may be two: the machine's, which is root's and answers other users what their role and `zfs allow`
 //! let them have, and one of the user's own.
 //!
-//! - `--remote` and `CENOTE_REMOTE` name the daemon of another machine ([`crate::remotes`]). Then no other one
-//!   is asked, whatever comes of that, and what only programs of its own machine may ask for is refused.
+//! - `--remote` and `CENOTE_REMOTE` name the daemon of another machine ([`crate::remotes`]). Then no other
+//!   one is asked, whatever comes of that, and what only programs of its own machine may ask for is refused.
 //! - `CENOTE_SOCKET` names the daemon that is asked: on that socket, or where that is another user's, on the
 //!   public one beside it. Else root asks the machine's.
 //! - Another user asks the own daemon if that has a pool open, else the machine's, whose refusal says so

@@ -60,7 +60,7 @@ pub struct AddArguments {
     #[arg(long, value_name = "URL", group = "action")]
     ntfy: Option<String>,
     /// How urgent the message is, from 1 to 5 (default: by what happened)
-    #[arg(long, value_name = "PRIORITY", requires = "ntfy", value_parser = clap::value_parser!(u8).range(1..=5))]
+    #[arg(long, value_name = "PRIORITY", requires = "ntfy")]
     priority: Option<u8>,
     /// Ask for a secret, which the daemon keeps and never tells: the password of the relay's user, or the
     /// token for a webhook or a topic. A hook that is added again without keeps it
@@ -99,8 +99,8 @@ fn about() -> String {
     let lines = EVENT_SHORT_NAMES.iter().map(|(name, what)| format!("\n  {name:<width$}  {what}"));
     format!(
         "Short names of events:{}\n\n\
-         The daemon keeps hooks beside its cache file, and runs them as its user. A hook that fails is told by\n\
-         an event (hook_failed), and in the daemon's log.",
+         The daemon keeps hooks beside its cache file, and runs them as its user. A hook that fails\n\
+         is told by an event (hook_failed), and in the daemon's log.",
         lines.collect::<String>()
     )
 }

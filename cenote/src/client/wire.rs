@@ -202,8 +202,8 @@ pub(super) async fn refusal(response: Response<Incoming>, asked: &Asked) -> anyh
         (Ok(error), Some((label, _))) if status == StatusCode::FORBIDDEN => anyhow!("{label}: {error}"),
         (Ok(error), _) => error.into(),
         (Err(_), Some((label, _))) => anyhow!(
-            "{label} answered with HTTP status {status}, and not as a daemon of Cenote does; nothing is known \
-             of what it did"
+            "{label} answered with HTTP status {status}, and not as a daemon of Cenote does; nothing is \
+             known of what it did"
         ),
         (Err(_), None) => anyhow!("the daemon answered with HTTP status {status}"),
     }

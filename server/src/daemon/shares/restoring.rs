@@ -10,8 +10,8 @@
 //! both sides is filled, and nothing in it is removed. Whether a file that is there by now is replaced, left
 //! alone or an error, the request says. One request does a bounded part ([`MAX_FILES`], [`MAX_BYTES`],
 //! [`MAX_TIME`]); its reply has the place where the next one goes on, which is no secret and is not trusted:
-//! the place in each folder on the way, with `n` where the folder was made for this. A folder gets its times,
-//! and its permissions, when it is full: until then it is closed to others.
+//! the place in each folder on the way, with `n` where the folder was made for this. A folder gets its times
+//! when it is full.
 //!
 //! A symbolic link is copied and never followed, on neither side: each step goes from a folder to an entry of
 //! it, by number. Pipes, sockets and devices are counted and passed over.
@@ -102,8 +102,8 @@ impl Daemon {
                 return Err(in_its_place("there is a file in its place; name another place"));
             }
             if before.is_some() && there == There::Refuse && request.after.is_none() {
-                let why = "there is a folder in its place; name another place, or say whether files in it are \
-                           overwritten or kept";
+                let why = "there is a folder in its place; name another place, or say whether files in it \
+                           are overwritten or kept";
                 return Err(in_its_place(why));
             }
             let budget = Budget { files: MAX_FILES, bytes: MAX_BYTES, until: Instant::now() + MAX_TIME };
@@ -228,11 +228,20 @@ impl Folder<'_> {
         let (to, is_new) = match there {
             Some(there) => (there.id, false),
             None => {
-                // Closed to others until it is full.
-                let new =
-                    NewNode { kind: NewKind::Directory, mode: 0o700, umask: 0, uid: from.uid, gid: from.gid };
+                let (mode, uid, gid) = (from.mode, from.uid, from.gid);
+                let new = NewNode { kind: NewKind::Directory, mode, umask: 0, uid, gid };
+                let made = files.create(place, &new)?.id;
                 self.done.folders += 1;
-                (files.create(place, &new)?.id, true)
+                // The folder above may pass on other things.
+                files.copy_xattrs(from.id, made)?;
+                let set = SetAttributes {
+                    mode: Some(mode),
+                    uid: Some(uid),
+                    gid: Some(gid),
+                    ..SetAttributes::default()
+                };
+                files.set(made, &set)?;
+                (made, true)
             }
         };
         self.levels.push(Level { from, to, is_new, next: 0, current: 0, name: place.name.to_vec() });
@@ -398,11 +407,7 @@ impl Folder<'_> {
         let Some(level) = self.levels.pop() else { return Ok(()) };
         self.at.clone_from(&level.name);
         if level.is_new {
-            files.copy_xattrs(level.from.id, level.to)?;
             let set = SetAttributes {
-                mode: Some(level.from.mode),
-                uid: Some(level.from.uid),
-                gid: Some(level.from.gid),
                 atime: Some(level.from.atime),
                 mtime: Some(level.from.mtime),
                 ..SetAttributes::default()

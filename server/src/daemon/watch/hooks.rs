@@ -13,8 +13,8 @@
 //! run at a time. What a hook writes is not kept.
 //!
 //! A hook that failed, or could not be run, is not lost silently: the log says so, and so does an event
-//! (`hook_failed`), at most one of a hook in [`TOLD_EACH`]. No hook hears of these events, since it could fail
-//! again.
+//! (`hook_failed`), at most one of a hook in [`TOLD_EACH`]. No hook hears of these events, since it could
+//! fail again.
 //!
 //! | module | what it owns |
 //! |---|---|

@@ -28,8 +28,8 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     let names = SHORT_NAMES.iter().map(|(name, _)| *name).chain(parts);
     let meant = meant(name, names);
     Err(format!(
-        "there is no event '{name}'{meant} (a short name of 'cenote hooks add --help', a class such as {}, or \
-         a part of one such as 'scrub_*')",
+        "there is no event '{name}'{meant} (a short name of 'cenote hooks add --help', a class such as {}, \
+         or a part of one such as 'scrub_*')",
         CLASSES[0]
     ))
 }

@@ -66,10 +66,11 @@ pub(crate) use mos::{Mos, ValueExt, zap_value};
 pub use pool::DslPool;
 pub(crate) use pool::Opened;
 use pool_space::PoolSpace;
+pub use properties::Wanted;
 pub(crate) use space::Since;
 pub use space_check::{DatasetRoom, Level, Spare, with_room};
 pub use sync_task::{Asker, SyncTask};
-pub use walk::{Entry, Kind, Walk, is_hidden, order};
+pub use walk::{Entry, Kind, Walk, is_hidden, order, order_of};
 
 /// The deepest that names can nest: a name is at most 255 bytes.
 const MAX_DEPTH: usize = 128;

@@ -31,6 +31,7 @@ pub mod public;
 pub mod runtime;
 pub mod sizes;
 pub mod smb;
+mod smtp;
 pub mod socket;
 pub mod takeover;
 mod users;

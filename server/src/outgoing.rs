@@ -97,6 +97,17 @@ pub async fn begin_tls(
     begun.map_err(silent)?.map_err(|error| Fault::Connection(connector.explain(error.to_string())))
 }
 
+/// The certificate that a server shows, whether it is trusted or not. Nothing is sent to it.
+///
+/// # Errors
+/// It is not reached, or speaks no TLS.
+pub async fn look(server: &Address, limit: Duration) -> Result<Presented, Fault> {
+    let connector = Trust::of_environment().only_to_look().connector().map_err(Fault::Connection)?;
+    let stream = reach(server, limit).await?;
+    drop(begin_tls(server, &connector, stream, limit).await?);
+    connector.presented().ok_or_else(|| Fault::Connection("it showed no certificate".to_owned()))
+}
+
 /// Has the kernel notice within about a minute that the other end is gone.
 pub fn notice_its_end(stream: &TcpStream) {
     let probes = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EACH);

@@ -135,6 +135,7 @@ const SERVER: &[&str] = &[
     "caller",
     "bounded",
     "outgoing",
+    "smtp",
     "key_server",
     "audit",
     "accounts",
@@ -159,6 +160,7 @@ const SERVER: &[&str] = &[
 /// The same of the command line.
 const CENOTE: &[&str] = &[
     "parameters",
+    "remotes",
     "prompt",
     "progress",
     "table",
@@ -167,6 +169,7 @@ const CENOTE: &[&str] = &[
     "serve",
     "client",
     "output",
+    "remote",
     "command_line",
     "columns",
     "property_list",

@@ -7,6 +7,7 @@ use server::api::{DatasetKind, DatasetPage, ListDatasets, ListMounts, ListPools,
 
 use super::pool_of;
 use crate::output::{self, usage};
+use crate::{command_line, remotes};
 
 /// The choice of datasets on the command line.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -105,8 +106,12 @@ pub(super) fn name_of(argument: &str) -> Result<String> {
     if !argument.starts_with('/') && !argument.starts_with("./") {
         return Ok(argument.to_owned());
     }
-    let path = std::fs::canonicalize(argument)
-        .map_err(|error| anyhow::anyhow!("cannot open '{argument}': {error}"))?;
+    // Links of another machine are not followed.
+    let path = match remotes::is_afar() {
+        true => command_line::absolute(Path::new(argument))?,
+        false => std::fs::canonicalize(argument)
+            .map_err(|error| anyhow::anyhow!("cannot open '{argument}': {error}"))?,
+    };
     let mounts = output::ask(&ListMounts {}, |_| Vec::new())?;
     let inside = mounts.into_iter().filter(|mount| path.starts_with(Path::new(&mount.mountpoint)));
     match inside.max_by_key(|mount| mount.mountpoint.components().count()) {

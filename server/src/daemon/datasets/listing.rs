@@ -3,11 +3,12 @@
 //! A name that is not found becomes an entry of `failed`, and the other entries are listed all the same, as
 //! by OpenZFS's tools.
 
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use engine::dsl::history::{self, Form};
-use engine::dsl::{Dataset, Dsl, Entry, Found, Kind, Walk, order};
+use engine::dsl::{Dataset, Dsl, Entry, Found, Kind, Walk, order, order_of};
 use engine::pool::properties::table::POOL_TABLE;
 use engine::pool::properties::{PoolEnvironment, PoolProp, PoolProperties};
 use engine::pool::status;
@@ -87,6 +88,10 @@ impl Daemon {
     /// # Errors
     /// A property that does not exist.
     pub async fn list_datasets(&self, request: api::ListDatasets) -> Result<DatasetPage, ApiError> {
+        let after = request.after.as_deref().map(Place::parse).transpose()?;
+        if request.limit == Some(0) {
+            return Err(ApiError::invalid("cannot list datasets: a page has at least one"));
+        }
         let wanted =
             request.properties.iter().map(|name| Wanted::parse(name)).collect::<Result<Vec<_>, _>>()?;
         let mut listed = DatasetPage::default();
@@ -126,10 +131,25 @@ impl Daemon {
                 }
             }
         }
-        all.sort_by(|(a, ..), (b, ..)| order(a, b));
+        match request.newest_first {
+            false => all.sort_by(|(a, ..), (b, ..)| order(a, b)),
+            true => all.sort_by(|(a, ..), (b, ..)| createtxg(b).cmp(&createtxg(a)).then_with(|| order(a, b))),
+        }
+        if let Some(after) = &after {
+            let is_before = |entry: &Entry| after.cmp(entry, request.newest_first) != Ordering::Less;
+            let begin = all.partition_point(|(entry, ..)| is_before(entry));
+            all.drain(..begin);
+        }
+        if let Some(limit) = request.limit
+            && limit < all.len()
+        {
+            all.truncate(limit);
+            listed.next = all.last().map(|(entry, ..)| Place::of(entry).text());
+        }
+        let needed = Needed::of(&wanted);
         let mounted = self.open_pools().iter().flat_map(|pool| pool.mounted()).collect();
         for (entry, pool, dsl) in &all {
-            match dataset_entry(pool, dsl, entry, &wanted, &mounted).await {
+            match dataset_entry(pool, dsl, entry, &wanted, &needed, &mounted).await {
                 Ok(told) => listed.entries.push(told),
                 Err(error) => listed.failed.push(dataset_error("read properties of", entry.name(), error)),
             }
@@ -217,21 +237,87 @@ impl Wanted {
     }
 }
 
+/// The transaction group in which something was made.
+fn createtxg(entry: &Entry) -> u64 {
+    match &entry.found {
+        Found::Dataset(dataset) => dataset.phys.creation_txg.0,
+        Found::Bookmark(bookmark) => bookmark.phys.creation_txg.0,
+    }
+}
+
+/// The place of an entry in a listing, which stays one where the entry is destroyed meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    createtxg: u64,
+    name: String,
+}
+
+impl Place {
+    fn of(entry: &Entry) -> Self {
+        Self { createtxg: createtxg(entry), name: entry.name().to_owned() }
+    }
+
+    fn text(&self) -> String {
+        format!("{}:{}", self.createtxg, self.name)
+    }
+
+    fn parse(text: &str) -> Result<Self, ApiError> {
+        let parts = text.split_once(':').and_then(|(txg, name)| Some((txg.parse().ok()?, name.to_owned())));
+        let invalid = || ApiError::invalid("cannot list datasets: 'after' is no place in a list");
+        parts.map(|(createtxg, name)| Self { createtxg, name }).ok_or_else(invalid)
+    }
+
+    /// Where it stands, as seen from an entry.
+    fn cmp(&self, entry: &Entry, newest_first: bool) -> Ordering {
+        let (name, createtxg) = (entry.name(), createtxg(entry));
+        let by_name = order_of((&self.name, self.createtxg), (name, createtxg));
+        match newest_first {
+            false => by_name,
+            true => createtxg.cmp(&self.createtxg).then(by_name),
+        }
+    }
+}
+
+/// What the properties that were asked for need of the engine.
+struct Needed {
+    all: bool,
+    native: Vec<Prop>,
+    user: bool,
+}
+
+impl Needed {
+    fn of(wanted: &[Wanted]) -> Self {
+        let native = |wanted: &Wanted| match wanted {
+            Wanted::Native(prop) => Some(*prop),
+            _ => None,
+        };
+        Self {
+            all: wanted.iter().any(|wanted| matches!(wanted, Wanted::All)),
+            native: wanted.iter().filter_map(native).collect(),
+            user: wanted.iter().any(|wanted| matches!(wanted, Wanted::User(_))),
+        }
+    }
+
+    fn wanted(&self) -> engine::dsl::Wanted<'_> {
+        match self.all {
+            true => engine::dsl::Wanted::ALL,
+            false => engine::dsl::Wanted::of(&self.native, self.user),
+        }
+    }
+}
+
 async fn dataset_entry(
     pool: &OpenPool,
     dsl: &Dsl,
     entry: &Entry,
     wanted: &[Wanted],
+    needed: &Needed,
     mounted: &HashMap<String, MountedAs>,
 ) -> engine::Result<DatasetEntry> {
-    let createtxg = match &entry.found {
-        Found::Dataset(dataset) => dataset.phys.creation_txg,
-        Found::Bookmark(bookmark) => bookmark.phys.creation_txg,
-    };
     let name_alone = wanted.iter().all(|wanted| matches!(wanted, Wanted::Native(Prop::Name)));
     let set = match name_alone {
         true => PropertySet::new(entry.name(), entry.kind.types(), entry.kind.head_types()),
-        false => pool.properties(dsl, entry, mounted).await?,
+        false => pool.properties_of(dsl, entry, &needed.wanted(), mounted).await?,
     };
     let mut properties = Vec::new();
     for wanted in wanted {
@@ -276,7 +362,7 @@ async fn dataset_entry(
     Ok(DatasetEntry {
         name: entry.name().to_owned(),
         kind: kind_of(entry.kind),
-        createtxg: createtxg.0,
+        createtxg: createtxg(entry),
         properties,
     })
 }
@@ -473,4 +559,18 @@ async fn read_pool_entry(
 fn pool_property(set: &PoolProperties, shown: Shown) -> Property {
     let parsable = set.get_named(&shown.name, PARSABLE).map(|shown| shown.value);
     Property { value: Some(shown.value), parsable, source: shown.source.edge(), ..absent(&shown.name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_in_a_list_is_a_text_that_is_checked() {
+        let place = Place { createtxg: 7, name: "tank/a@b:c".into() };
+        assert_eq!(Place::parse(&place.text()).unwrap(), place);
+        for wrong in ["", "tank", "x:tank", "-1:tank"] {
+            assert!(Place::parse(wrong).is_err(), "{wrong}");
+        }
+    }
 }

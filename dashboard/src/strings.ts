@@ -1012,7 +1012,8 @@ export const S = {
       ["command", "Run a command"],
     ] as const,
     relay: "Server that takes the mail",
-    relayHint: "smtps://USER@HOST for TLS from the beginning, or smtp://USER@HOST:587",
+    relayHint:
+      "smtps://USER@HOST for TLS from the beginning, or smtp://USER@HOST:587. A password needs a user.",
     from: "From",
     to: "To",
     toHint: "Addresses, with commas or spaces between",

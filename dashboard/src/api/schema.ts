@@ -3119,6 +3119,7 @@ export interface components {
                 string
             ][];
             outcome?: string | null;
+            message?: string | null;
         };
         TakeTrace: {
             /** @default  */
@@ -5157,7 +5158,6 @@ export interface components {
         Ntfy: {
             url: string;
             priority?: number | null;
-            message?: string | null;
         };
         SetDashboardPassword: {
             old?: string;

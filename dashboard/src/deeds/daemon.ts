@@ -28,11 +28,11 @@ export function addHook(
         ? ["--webhook", action.webhook]
         : "mail" in action
           ? [
-              "--mail",
+              ...action.mail.to.flatMap((t) => ["--mail", t]),
+              "--relay",
               action.mail.relay,
               "--from",
               action.mail.from,
-              ...action.mail.to.flatMap((t) => ["--to", t]),
             ]
           : [
               "--ntfy",
@@ -55,6 +55,7 @@ export function addHook(
       "add",
       ...events.flatMap((e) => ["-e", e]),
       ...words,
+      ...(how.secret ? ["--secret"] : how.secret === "" ? ["--no-secret"] : []),
       ...(how.limit ? ["--limit", String(how.limit)] : []),
       name || "NAME",
     ],

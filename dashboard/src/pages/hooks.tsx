@@ -108,13 +108,18 @@ function Row({ hook, reload }: { hook: Hook; reload: () => void }) {
           <div class="stack">
             <p>
               {tested.outcome ? (
-                <Badge tone={/^(exit code 0|ok|done|200|2\d\d)/i.test(tested.outcome) ? "good" : "plain"}>
+                <Badge tone={/^it succeeded|^exit code 0/i.test(tested.outcome) ? "good" : "bad"}>
                   {tested.outcome}
                 </Badge>
               ) : (
                 <span class="muted">{S.hooks.dryRun}</span>
               )}
             </p>
+            {tested.message ? (
+              <pre class="text" tabIndex={0}>
+                {tested.message}
+              </pre>
+            ) : null}
             <ul class="short-list small" tabIndex={0} aria-label={S.hooks.environment}>
               {tested.environment.map(([name, value]) => (
                 <li key={name}>

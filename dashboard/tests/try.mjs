@@ -848,7 +848,7 @@ try {
     const server = await callServer();
     await addAlert("hook", "webhook");
     await dialog().getByLabel("Address", { exact: true }).fill("monitor");
-    await dialog().getByText("It begins with https:// or http://").waitFor();
+    await dialog().getByText("It begins with https:// or http://", { exact: true }).waitFor();
     await dialog().getByLabel("Address", { exact: true }).fill(`http://127.0.0.1:${server.port}/events`);
     await dialog().getByLabel("Token").fill("s3cret");
     await confirm("Save");
@@ -1089,6 +1089,15 @@ options = { fsync = "1" }
       "audit",
       "tunables",
       "users",
+      "lab",
+      "lab/new",
+      "lab?tab=advice",
+      "lab?tab=compare&names=a,b",
+      "create-pool",
+      "dataset/tank/home?tab=snapshots",
+      "dataset/tank/home?tab=transfer",
+      "dataset/tank/home?tab=users",
+      "dataset/tank/home?tab=permissions",
     ]) {
       await other.evaluate((h) => {
         location.hash = `#/${h}`;

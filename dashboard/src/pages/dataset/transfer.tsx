@@ -19,7 +19,7 @@ import {
 } from "../../parts/ui";
 import { usePages } from "../../query";
 import { go } from "../../route";
-import { done as tellDone } from "../../state";
+import { done as tellDone, may } from "../../state";
 import { S } from "../../strings";
 import { valueOf, type Entry } from "../datasets";
 
@@ -100,7 +100,7 @@ function Send({ entry }: { entry: Entry }) {
   const key = JSON.stringify(sent.request);
   useEffect(() => {
     setTotal(undefined);
-    if (!snapshot) return undefined;
+    if (!snapshot || !may("send")) return undefined;
     const mine = new AbortController();
     const timer = setTimeout(
       () =>
@@ -181,7 +181,7 @@ function Send({ entry }: { entry: Entry }) {
           <Check label={T.recursive} value={recursive} set={setRecursive} />
           {recursive ? null : <Check label={T.properties} value={properties} set={setProperties} />}
           <Check label={T.raw} value={raw} set={setRaw} />
-          {total instanceof ApiError ? (
+          {!may("send") ? null : total instanceof ApiError ? (
             <Fault error={total} />
           ) : (
             <p role="status">

@@ -38,6 +38,7 @@
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `Lab::turn` | starting, resuming, removing, applying, reverting: one after the other; across `.await` | before `OpenPool::changes` |
+//! | `Lab::starting` | the name of the experiment whose process is being started; for a few lines | taken alone |
 //! | `Lab::briefs` | answers of experiments as last read; for a few lines | taken alone |
 //!
 //! | module | what it owns |
@@ -88,6 +89,8 @@ pub(super) struct Lab {
     /// Programs that run and end soon.
     running: AtomicUsize,
     is_ending: AtomicBool,
+    /// The experiment whose process is being started.
+    starting: Mutex<Option<String>>,
     briefs: Mutex<BTreeMap<String, Brief>>,
 }
 
@@ -380,7 +383,8 @@ impl Daemon {
             record.as_ref().err().map(|error| format!("what is kept of it cannot be read: {error}"));
         let record = record.unwrap_or_default();
         // Before its last word is read: what ends meanwhile has said it then.
-        let is_running = folder.process().is_some();
+        let is_starting = lock(&self.lab.starting).as_deref() == Some(folder.name());
+        let is_running = is_starting || folder.process().is_some();
         let said = folder.progress();
         let (state, error) = match unreadable {
             Some(why) => (LabState::Failed, Some(why)),

@@ -99,7 +99,7 @@ fn changes(verdict: &LabVerdict, dataset: &DatasetEntry) -> Result<Vec<Changed>,
             is: None,
         })
     });
-    let all: Vec<Changed> = each.collect::<Result<_, _>>()?;
+    let all: Vec<Changed> = each.collect::<Result<_, ApiError>>()?;
     // The block size that it has is none that it could get.
     let is_same = |it: &Changed| match &it.before {
         Before::Set(now) => it.property == VOLBLOCKSIZE && parse_size(&it.to).ok() == now.parse().ok(),
@@ -221,7 +221,7 @@ impl Daemon {
             .await?;
         let mut remarks = Vec::new();
         let done = done(set, &mut remarks);
-        self.note_applied(&folder, all, done.is_ok()).await?;
+        self.note_applied(&folder, all, done.is_ok()).await;
         done.map(|()| LabChanged { remarks, ..reply })
     }
 
@@ -257,20 +257,12 @@ impl Daemon {
     }
 
     /// Notes how the properties of what was applied last are read back. Where nothing of it came about, it is
-    /// forgotten.
-    async fn note_applied(
-        &self,
-        folder: &Folder,
-        mut all: Vec<Applied>,
-        is_done: bool,
-    ) -> Result<(), ApiError> {
-        let Some(last) = all.last_mut() else { return Ok(()) };
+    /// forgotten. Without that, reverting sets back what was written down before.
+    async fn note_applied(&self, folder: &Folder, mut all: Vec<Applied>, is_done: bool) {
+        let Some(last) = all.last_mut() else { return };
         let names: Vec<String> = last.changed.iter().map(|it| it.property.clone()).collect();
-        // What cannot be read now is set back as it was, whatever it is.
-        let Ok(entry) = self.dataset_of_experiment(&last.dataset, names.iter().map(String::as_str)).await
-        else {
-            return Ok(());
-        };
+        let entry = self.dataset_of_experiment(&last.dataset, names.iter().map(String::as_str)).await;
+        let Ok(entry) = entry else { return };
         let mut is_changed = is_done;
         for changed in &mut last.changed {
             let Some(now) = entry.property(&changed.property) else { continue };
@@ -283,13 +275,8 @@ impl Daemon {
         if !is_changed {
             all.pop();
         }
-        let written = folder.write_applied(&all);
-        match is_done {
-            true => written.map_err(|error| {
-                failed("write down what was applied in the folder of", folder.name(), &error)
-            }),
-            // The error of what failed counts more.
-            false => Ok(()),
+        if let Err(error) = folder.write_applied(&all) {
+            tracing::warn!(%error, experiment = folder.name(), "what was applied is not noted as it is read back");
         }
     }
 

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use super::failed;
 use super::folder::{Folder, Record};
 use crate::api::ApiError;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, lock};
 use crate::progress_file::Process;
 
 /// This process's own file.

@@ -1,5 +1,5 @@
-//! Experiments that the daemon runs: started, watched, stopped, resumed, read, applied and reverted through the
-//! API, with the real lab and fio; and what becomes of one when daemons come and go.
+//! Experiments that the daemon runs: started, watched, stopped, resumed, read, applied and reverted through
+//! the API, with the real lab and fio; and what becomes of one when daemons come and go.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -89,8 +89,8 @@ impl Daemon {
         let body = request.to_string();
         write!(
             stream,
-            "POST /v1/{action} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: \
-             {}\r\nConnection: close\r\n\r\n{body}",
+            "POST /v1/{action} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
             body.len()
         )
         .unwrap();
@@ -290,6 +290,12 @@ fn an_experiment_outlives_daemons_and_ends_with_the_last_in_order() {
     assert!(!directory.path().join("lab/long").exists());
 }
 
+/// The fields of both.
+fn with(mut one: Value, other: Value) -> Value {
+    one.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
+    one
+}
+
 /// An experiment with results as if they had been measured: twice as fast with another block size.
 fn planted(directory: &Path) {
     let text = "name = \"planted\"\nquestion = \"Which?\"\nrounds = 6\n[target]\nkind = \"volume\"\nsize = \
@@ -349,7 +355,10 @@ fn what_an_experiment_found_is_applied_to_a_dataset_and_reverted() {
     assert!(compared["document"].to_string().contains("again"), "{compared}");
     assert!(!compared["document"].to_string().contains(lab.to_str().unwrap()), "{compared}");
 
-    let apply = |dataset: &str, dry_run: bool| json!({ "name": "planted", "variant": variant, "dataset": dataset, "dry_run": dry_run });
+    let apply = |dataset: &str, dry_run: bool| {
+        let of = json!({ "name": "planted", "variant": variant });
+        with(of, json!({ "dataset": dataset, "dry_run": dry_run }))
+    };
     assert!(daemon.refused("lab-apply", apply("tank", false)).contains("'volblocksize' is no property"));
     assert!(daemon.refused("lab-apply", apply("tank/none", false)).contains("does not exist"));
     let other = json!({ "name": "planted", "variant": "baseline", "dataset": "tank/vol" });

@@ -1,4 +1,5 @@
-//! Layouts for so many disks, side by side: what fits on them, which failures they survive, how fast they are.
+//! Layouts for so many disks, side by side: what fits on them, which failures they survive, how fast they
+//! are.
 //!
 //! The layouts are those that use all disks, of vdevs that are alike: single disks, mirrors of two and three,
 //! raidz of each parity in vdevs of moderate width, and draid where there are disks enough. Each is asked of
@@ -52,7 +53,8 @@ const LARGE_BLOCK: Size = Size(128 << 10);
 const FULL: f64 = 0.5;
 /// Mean size of a block's piece on a disk.
 const PIECE: Size = Size(64 << 10);
-/// Of the space, OpenZFS keeps this part for itself, but no more than this (`spa_slop_shift`, `spa_max_slop`).
+/// Of the space, OpenZFS keeps this part for itself, but no more than this (`spa_slop_shift`,
+/// `spa_max_slop`).
 const SLOP_PART: f64 = 32.0;
 const MOST_SLOP: f64 = (128u64 << 30) as f64;
 

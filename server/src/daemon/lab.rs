@@ -1,9 +1,9 @@
 //! Experiments of the lab, which the daemon starts, watches and ends for its clients.
 //!
 //! # The idea
-//! The daemon knows nothing of experiments. It runs its own program as `cenote lab …`, in a process of its own:
-//! one that lasts for each experiment, and short ones that answer questions. What an experiment is and how it
-//! stands lies in its folder, so that it outlives a page, a daemon, and an upgrade in place.
+//! The daemon knows nothing of experiments. It runs its own program as `cenote lab …`, in a process of its
+//! own: one that lasts for each experiment, and short ones that answer questions. What an experiment is and
+//! how it stands lies in its folder, so that it outlives a page, a daemon, and an upgrade in place.
 //!
 //! | below `STATE/lab` | what it is |
 //! |---|---|
@@ -16,9 +16,9 @@
 //!
 //! # Who runs
 //! One experiment at a time. A process is known by its number and the moment at which it began
-//! ([`crate::progress_file`]); whether it runs is asked of the kernel each time. So the state that is shown is
-//! true after a crash of the daemon, of the machine, or of the experiment, and after another daemon took over:
-//! the process goes on meanwhile, whose child it is does not matter.
+//! ([`crate::progress_file`]); whether it runs is asked of the kernel each time. So the state that is shown
+//! is true after a crash of the daemon, of the machine, or of the experiment, and after another daemon took
+//! over: the process goes on meanwhile, whose child it is does not matter.
 //!
 //! | event | what becomes of the experiment that runs |
 //! |---|---|
@@ -118,7 +118,8 @@ fn check_name(name: &str) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::invalid(
-        "the name of an experiment has 1 to 64 letters, digits, '.', '_' and '-', and does not begin with a dot",
+        "the name of an experiment has 1 to 64 letters, digits, '.', '_' and '-', and does not begin with a \
+         dot",
     ))
 }
 
@@ -326,7 +327,8 @@ impl Daemon {
     /// Removes an experiment, and what it left where it was killed.
     ///
     /// # Errors
-    /// There is none of this name, it runs, properties are set according to it, what it left cannot be removed.
+    /// There is none of this name, it runs, properties are set according to it, what it left cannot be
+    /// removed.
     pub async fn lab_remove(&self, request: api::RemoveLab) -> Result<(), ApiError> {
         let name = &request.name;
         let _turn = self.lab.turn.lock().await;

@@ -1,9 +1,9 @@
 //! Properties that an experiment found to be better, set on a dataset, and what was before set again.
 //!
 //! Properties are set and inherited by the same methods as for `property-set` and `property-inherit`, so that
-//! the pool's history has them; the block size of a volume changes by copying it, as there. What was before is
-//! on the disk before anything is changed. A property that has been changed since is left as it is when the
-//! rest is set back.
+//! the pool's history has them; the block size of a volume changes by copying it, as there. What was before
+//! is on the disk before anything is changed. A property that has been changed since is left as it is when
+//! the rest is set back.
 //!
 //! | what fails | what is kept |
 //! |---|---|
@@ -245,7 +245,8 @@ impl Daemon {
         let Some(plan) = planned else { return Ok(Vec::new()) };
         let time = plan.time.map_or_else(String::new, |time| format!(" and at least {} s", time.seconds));
         let mut remarks = vec![format!(
-            "'{dataset}' is copied for its new block size while it is in use: that takes {} MiB of the pool{time}, \
+            "'{dataset}' is copied for its new block size while it is in use: that takes {} MiB of the \
+             pool{time}, \
              and the old volume is kept as '{}'",
             plan.needed_bytes >> 20,
             plan.kept
@@ -276,7 +277,7 @@ impl Daemon {
             all.pop();
         }
         if let Err(error) = folder.write_applied(&all) {
-            tracing::warn!(%error, experiment = folder.name(), "what was applied is not noted as it is read back");
+            tracing::warn!(%error, experiment = folder.name(), "what was applied is not noted as read back");
         }
     }
 
@@ -302,7 +303,8 @@ impl Daemon {
         let guid = entry.property(GUID).and_then(|guid| guid.parsable.clone());
         if !is_copied && guid.as_deref() != Some(&applied.guid) {
             return Err(ApiError::refused(format!(
-                "'{dataset}' is another dataset by now than the one that the experiment '{name}' was applied to"
+                "'{dataset}' is another dataset by now than the one that the experiment '{name}' was applied \
+                 to"
             )));
         }
         let mut reply = LabReverted::default();

@@ -144,10 +144,11 @@ impl Layouts {
 fn candidates(disks: u64, spares: u64) -> Vec<(Vdev, u64, u64)> {
     let data = disks - spares;
     let mut all = vec![(Vdev::Disk, data, spares)];
-    let mirrors = [2, 3].into_iter().filter(|ways| data % ways == 0 && data >= *ways);
+    let mirrors = [2, 3].into_iter().filter(|ways| data.is_multiple_of(*ways));
     all.extend(mirrors.map(|ways| (Vdev::Mirror { ways }, data / ways, spares)));
     for parity in 1..=3 {
-        let widths = (parity + LEAST_DATA..=MOST_WIDTH.min(data)).rev().filter(|width| data % width == 0);
+        let widths =
+            (parity + LEAST_DATA..=MOST_WIDTH.min(data)).rev().filter(|width| data.is_multiple_of(*width));
         let raidz = widths.map(|width| (Vdev::Raidz { parity, width }, data / width, spares));
         all.extend(raidz.take(MOST_OF_A_PARITY));
     }

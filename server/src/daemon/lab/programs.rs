@@ -141,6 +141,13 @@ impl Daemon {
         record: Record,
         arguments: &[String],
     ) -> Result<(), ApiError> {
+        *lock(&self.lab.starting) = Some(folder.name().to_owned());
+        let spawned = self.spawn_now(folder, record, arguments);
+        *lock(&self.lab.starting) = None;
+        spawned
+    }
+
+    fn spawn_now(&self, folder: &Folder, record: Record, arguments: &[String]) -> Result<(), ApiError> {
         let name = folder.name();
         let cannot = |error: std::io::Error| failed("start", name, &error);
         folder.forget_progress().map_err(cannot)?;

@@ -36,8 +36,8 @@ const FILE_EVERY: Duration = Duration::from_millis(250);
 /// A program that watches.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Watch {
-    /// Keep in this file how far it is, as JSON, for a program: state, runs, of_runs, seconds_left, now, error.
-    /// The file is replaced as a whole. A second signal does not end the experiment at once then
+    /// Keep in this file how far it is, as JSON, for a program: state, runs, of_runs, seconds_left, now,
+    /// error. The file is replaced as a whole. A second signal does not end the experiment at once then
     #[arg(long, value_name = "FILE")]
     progress: Option<PathBuf>,
 }

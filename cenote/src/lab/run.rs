@@ -99,7 +99,8 @@ impl RunArguments {
                 let directory = self.directory(&experiment);
                 let mut faults = self.faults(&experiment, &directory);
                 if faults.is_empty() {
-                    let told = bench(&experiment, &directory).and_then(|bench| Ok(bench.faults_of_server()?));
+                    let told =
+                        bench(&experiment, &directory).and_then(|mut bench| Ok(bench.faults_of_server()?));
                     faults = told.unwrap_or_else(|error| vec![format!("{error:#}")]);
                 }
                 preflight::planned(&experiment, faults, remarks)

@@ -1,4 +1,5 @@
-//! Layouts for so many disks, side by side: what fits on them, which failures they survive, how fast they are.
+//! Layouts for so many disks, side by side: what fits on them, which failures they survive, how fast they
+//! are.
 //!
 //! The layouts are those that use all disks, of vdevs that are alike: single disks, mirrors of two and three,
 //! raidz of each parity in vdevs of moderate width, and draid where there are disks enough. Each is asked of
@@ -52,7 +53,8 @@ const LARGE_BLOCK: Size = Size(128 << 10);
 const FULL: f64 = 0.5;
 /// Mean size of a block's piece on a disk.
 const PIECE: Size = Size(64 << 10);
-/// Of the space, OpenZFS keeps this part for itself, but no more than this (`spa_slop_shift`, `spa_max_slop`).
+/// Of the space, OpenZFS keeps this part for itself, but no more than this (`spa_slop_shift`,
+/// `spa_max_slop`).
 const SLOP_PART: f64 = 32.0;
 const MOST_SLOP: f64 = (128u64 << 30) as f64;
 
@@ -142,10 +144,11 @@ impl Layouts {
 fn candidates(disks: u64, spares: u64) -> Vec<(Vdev, u64, u64)> {
     let data = disks - spares;
     let mut all = vec![(Vdev::Disk, data, spares)];
-    let mirrors = [2, 3].into_iter().filter(|ways| data % ways == 0 && data >= *ways);
+    let mirrors = [2, 3].into_iter().filter(|ways| data.is_multiple_of(*ways));
     all.extend(mirrors.map(|ways| (Vdev::Mirror { ways }, data / ways, spares)));
     for parity in 1..=3 {
-        let widths = (parity + LEAST_DATA..=MOST_WIDTH.min(data)).rev().filter(|width| data % width == 0);
+        let widths =
+            (parity + LEAST_DATA..=MOST_WIDTH.min(data)).rev().filter(|width| data.is_multiple_of(*width));
         let raidz = widths.map(|width| (Vdev::Raidz { parity, width }, data / width, spares));
         all.extend(raidz.take(MOST_OF_A_PARITY));
     }

@@ -1,5 +1,5 @@
-//! What an experiment would do, as words and for programs: its variants and workloads, what becomes of what it
-//! names, and what it takes.
+//! What an experiment would do, as words and for programs: its variants and workloads, what becomes of what
+//! it names, and what it takes.
 
 use serde::Serialize;
 
@@ -224,7 +224,8 @@ mod tests {
     fn programs_get_the_plan_of_what_has_one() {
         let text = "name = \"x\"\nquestion = \"Why?\"\nrounds = 3\n[target]\nkind = \"volume\"\nsize = \
                     \"64M\"\n[settings]\narc_max = \"128M\"\n[[factor]]\nname = \"sync\"\nvalues = \
-                    [\"standard\", \"always\"]\n[[workload]]\nname = \"w\"\nrw = \"randwrite\"\nseconds = 5\n";
+                    [\"standard\", \"always\"]\n[[workload]]\nname = \"w\"\nrw = \"randwrite\"\nseconds = \
+                    5\n";
         let told = planned(&Experiment::read(text).unwrap(), Vec::new(), vec!["a".into()]);
         assert_eq!((told.question.as_str(), told.rounds), ("Why?", 3));
         assert_eq!(told.runs, 3 * told.variants.len(), "{told:?}");

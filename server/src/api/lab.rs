@@ -1,8 +1,8 @@
 //! Requests about experiments of the lab.
 //!
-//! The daemon runs its own program for them, as `cenote lab …`, in a folder for each experiment beside what it
-//! keeps (`daemon::lab`). One experiment runs at a time. What an experiment found travels as a *document*: the
-//! same that the page of a report shows, whose form is the lab's (`lab::report`).
+//! The daemon runs its own program for them, as `cenote lab …`, in a folder for each experiment beside what
+//! it keeps (`daemon::lab`). One experiment runs at a time. What an experiment found travels as a *document*:
+//! the same that the page of a report shows, whose form is the lab's (`lab::report`).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

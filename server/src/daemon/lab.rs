@@ -1,9 +1,9 @@
 //! Experiments of the lab, which the daemon starts, watches and ends for its clients.
 //!
 //! # The idea
-//! The daemon knows nothing of experiments. It runs its own program as `cenote lab …`, in a process of its own:
-//! one that lasts for each experiment, and short ones that answer questions. What an experiment is and how it
-//! stands lies in its folder, so that it outlives a page, a daemon, and an upgrade in place.
+//! The daemon knows nothing of experiments. It runs its own program as `cenote lab …`, in a process of its
+//! own: one that lasts for each experiment, and short ones that answer questions. What an experiment is and
+//! how it stands lies in its folder, so that it outlives a page, a daemon, and an upgrade in place.
 //!
 //! | below `STATE/lab` | what it is |
 //! |---|---|
@@ -16,9 +16,9 @@
 //!
 //! # Who runs
 //! One experiment at a time. A process is known by its number and the moment at which it began
-//! ([`crate::progress_file`]); whether it runs is asked of the kernel each time. So the state that is shown is
-//! true after a crash of the daemon, of the machine, or of the experiment, and after another daemon took over:
-//! the process goes on meanwhile, whose child it is does not matter.
+//! ([`crate::progress_file`]); whether it runs is asked of the kernel each time. So the state that is shown
+//! is true after a crash of the daemon, of the machine, or of the experiment, and after another daemon took
+//! over: the process goes on meanwhile, whose child it is does not matter.
 //!
 //! | event | what becomes of the experiment that runs |
 //! |---|---|
@@ -38,6 +38,7 @@
 //! | lock | guards | order |
 //! |---|---|---|
 //! | `Lab::turn` | starting, resuming, removing, applying, reverting: one after the other; across `.await` | before `OpenPool::changes` |
+//! | `Lab::starting` | the name of the experiment whose process is being started; for a few lines | taken alone |
 //! | `Lab::briefs` | answers of experiments as last read; for a few lines | taken alone |
 //!
 //! | module | what it owns |
@@ -88,6 +89,8 @@ pub(super) struct Lab {
     /// Programs that run and end soon.
     running: AtomicUsize,
     is_ending: AtomicBool,
+    /// The experiment whose process is being started.
+    starting: Mutex<Option<String>>,
     briefs: Mutex<BTreeMap<String, Brief>>,
 }
 
@@ -115,7 +118,8 @@ fn check_name(name: &str) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::invalid(
-        "the name of an experiment has 1 to 64 letters, digits, '.', '_' and '-', and does not begin with a dot",
+        "the name of an experiment has 1 to 64 letters, digits, '.', '_' and '-', and does not begin with a \
+         dot",
     ))
 }
 
@@ -323,7 +327,8 @@ impl Daemon {
     /// Removes an experiment, and what it left where it was killed.
     ///
     /// # Errors
-    /// There is none of this name, it runs, properties are set according to it, what it left cannot be removed.
+    /// There is none of this name, it runs, properties are set according to it, what it left cannot be
+    /// removed.
     pub async fn lab_remove(&self, request: api::RemoveLab) -> Result<(), ApiError> {
         let name = &request.name;
         let _turn = self.lab.turn.lock().await;
@@ -380,7 +385,8 @@ impl Daemon {
             record.as_ref().err().map(|error| format!("what is kept of it cannot be read: {error}"));
         let record = record.unwrap_or_default();
         // Before its last word is read: what ends meanwhile has said it then.
-        let is_running = folder.process().is_some();
+        let is_starting = lock(&self.lab.starting).as_deref() == Some(folder.name());
+        let is_running = is_starting || folder.process().is_some();
         let said = folder.progress();
         let (state, error) = match unreadable {
             Some(why) => (LabState::Failed, Some(why)),

@@ -1,9 +1,9 @@
 //! Properties that an experiment found to be better, set on a dataset, and what was before set again.
 //!
 //! Properties are set and inherited by the same methods as for `property-set` and `property-inherit`, so that
-//! the pool's history has them; the block size of a volume changes by copying it, as there. What was before is
-//! on the disk before anything is changed. A property that has been changed since is left as it is when the
-//! rest is set back.
+//! the pool's history has them; the block size of a volume changes by copying it, as there. What was before
+//! is on the disk before anything is changed. A property that has been changed since is left as it is when
+//! the rest is set back.
 //!
 //! | what fails | what is kept |
 //! |---|---|
@@ -99,7 +99,7 @@ fn changes(verdict: &LabVerdict, dataset: &DatasetEntry) -> Result<Vec<Changed>,
             is: None,
         })
     });
-    let all: Vec<Changed> = each.collect::<Result<_, _>>()?;
+    let all: Vec<Changed> = each.collect::<Result<_, ApiError>>()?;
     // The block size that it has is none that it could get.
     let is_same = |it: &Changed| match &it.before {
         Before::Set(now) => it.property == VOLBLOCKSIZE && parse_size(&it.to).ok() == now.parse().ok(),
@@ -221,7 +221,7 @@ impl Daemon {
             .await?;
         let mut remarks = Vec::new();
         let done = done(set, &mut remarks);
-        self.note_applied(&folder, all, done.is_ok()).await?;
+        self.note_applied(&folder, all, done.is_ok()).await;
         done.map(|()| LabChanged { remarks, ..reply })
     }
 
@@ -245,7 +245,8 @@ impl Daemon {
         let Some(plan) = planned else { return Ok(Vec::new()) };
         let time = plan.time.map_or_else(String::new, |time| format!(" and at least {} s", time.seconds));
         let mut remarks = vec![format!(
-            "'{dataset}' is copied for its new block size while it is in use: that takes {} MiB of the pool{time}, \
+            "'{dataset}' is copied for its new block size while it is in use: that takes {} MiB of the \
+             pool{time}, \
              and the old volume is kept as '{}'",
             plan.needed_bytes >> 20,
             plan.kept
@@ -257,20 +258,12 @@ impl Daemon {
     }
 
     /// Notes how the properties of what was applied last are read back. Where nothing of it came about, it is
-    /// forgotten.
-    async fn note_applied(
-        &self,
-        folder: &Folder,
-        mut all: Vec<Applied>,
-        is_done: bool,
-    ) -> Result<(), ApiError> {
-        let Some(last) = all.last_mut() else { return Ok(()) };
+    /// forgotten. Without that, reverting sets back what was written down before.
+    async fn note_applied(&self, folder: &Folder, mut all: Vec<Applied>, is_done: bool) {
+        let Some(last) = all.last_mut() else { return };
         let names: Vec<String> = last.changed.iter().map(|it| it.property.clone()).collect();
-        // What cannot be read now is set back as it was, whatever it is.
-        let Ok(entry) = self.dataset_of_experiment(&last.dataset, names.iter().map(String::as_str)).await
-        else {
-            return Ok(());
-        };
+        let entry = self.dataset_of_experiment(&last.dataset, names.iter().map(String::as_str)).await;
+        let Ok(entry) = entry else { return };
         let mut is_changed = is_done;
         for changed in &mut last.changed {
             let Some(now) = entry.property(&changed.property) else { continue };
@@ -283,13 +276,8 @@ impl Daemon {
         if !is_changed {
             all.pop();
         }
-        let written = folder.write_applied(&all);
-        match is_done {
-            true => written.map_err(|error| {
-                failed("write down what was applied in the folder of", folder.name(), &error)
-            }),
-            // The error of what failed counts more.
-            false => Ok(()),
+        if let Err(error) = folder.write_applied(&all) {
+            tracing::warn!(%error, experiment = folder.name(), "what was applied is not noted as read back");
         }
     }
 
@@ -315,7 +303,8 @@ impl Daemon {
         let guid = entry.property(GUID).and_then(|guid| guid.parsable.clone());
         if !is_copied && guid.as_deref() != Some(&applied.guid) {
             return Err(ApiError::refused(format!(
-                "'{dataset}' is another dataset by now than the one that the experiment '{name}' was applied to"
+                "'{dataset}' is another dataset by now than the one that the experiment '{name}' was applied \
+                 to"
             )));
         }
         let mut reply = LabReverted::default();

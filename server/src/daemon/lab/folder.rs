@@ -1,7 +1,7 @@
 //! The folder of an experiment: what the daemon keeps of it, beside the lab's own files.
 //!
-//! Each file is replaced as a whole, and is on the disk before its writer goes on: what stands in it is the old
-//! or the new. What cannot be read is an error, and never taken for nothing.
+//! Each file is replaced as a whole, and is on the disk before its writer goes on: what stands in it is the
+//! old or the new. What cannot be read is an error, and never taken for nothing.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -164,8 +164,8 @@ impl Folder {
         made
     }
 
-    /// Removes it with all that is in it; whether nothing is left. What cannot be removed is no experiment any
-    /// more.
+    /// Removes it with all that is in it; whether nothing is left. What cannot be removed is no experiment
+    /// any more.
     pub fn remove(&self) -> bool {
         let Some(directory) = self.path.parent() else { return false };
         let aside = directory.join(format!(".removed-{}", self.name));

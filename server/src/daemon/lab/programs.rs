@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use super::failed;
 use super::folder::{Folder, Record};
 use crate::api::ApiError;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, lock};
 use crate::progress_file::Process;
 
 /// This process's own file.
@@ -141,6 +141,13 @@ impl Daemon {
         record: Record,
         arguments: &[String],
     ) -> Result<(), ApiError> {
+        *lock(&self.lab.starting) = Some(folder.name().to_owned());
+        let spawned = self.spawn_now(folder, record, arguments);
+        *lock(&self.lab.starting) = None;
+        spawned
+    }
+
+    fn spawn_now(&self, folder: &Folder, record: Record, arguments: &[String]) -> Result<(), ApiError> {
         let name = folder.name();
         let cannot = |error: std::io::Error| failed("start", name, &error);
         folder.forget_progress().map_err(cannot)?;

@@ -1,4 +1,5 @@
-//! Experiments whose program is a script: it says how it stands in the file for that, and ends when it is told.
+//! Experiments whose program is a script: it says how it stands in the file for that, and ends when it is
+//! told.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -21,7 +22,10 @@ for word; do
   esac
   last="$word"
 done
-say() { printf '{"state": "%s", "runs": %s, "of_runs": 8, "seconds_left": 5, "now": "at it"}' "$1" "$2" > "$file.sh"; mv "$file.sh" "$file"; }
+say() {
+  printf '{"state": "%s", "runs": %s, "of_runs": 8, "seconds_left": 5, "now": "at it"}' "$1" "$2" > "$file.sh"
+  mv "$file.sh" "$file"
+}
 case "$1 $2 $3" in
   "lab run --dry-run") grep -q wrong "$last" && { echo '{"faults": ["it is wrong"]}'; exit 1; }
     echo '{"question": "Why?", "runs": 8}' ;;
@@ -33,7 +37,7 @@ case "$1 $2 $3" in
     while :; do sleep 0.02; done ;;
   "lab resume "*)
     [ -n "$more" ] && say running "$more"
-    printf '{"is_answered": true, "verdict": "Yes.", "document": {"title": "t"}, "verdicts": []}' > "$last/report.json"
+    printf '{"is_answered": true, "verdict": "Yes.", "document": {"title": "t"}}' > "$last/report.json"
     say ended 8 ;;
   "lab report "*) echo '{"document": {"title": "made anew"}}' ;;
   "lab clean "*) touch "$last/../cleaned" ;;

@@ -158,7 +158,7 @@ export function NewExperiment() {
           ? L.another
           : plan.error || plan.data?.faults.length
             ? L.hasFaults
-            : !plan.data || !plan.fresh
+            : !plan.data || !plan.fresh || !(edited || draft.fresh)
               ? L.waitPlan
               : undefined;
   const start = deeds.startLab(name, text, { quick, rounds: least });

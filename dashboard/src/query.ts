@@ -130,7 +130,7 @@ export interface Pages {
   busy: boolean;
   loaded: boolean;
   error: ApiError | undefined;
-  more: () => void;
+  more: (many?: number) => void;
   reload: () => void;
 }
 /** A long list a page at a time. After news all that was loaded is asked for again, in one page. */
@@ -213,8 +213,8 @@ export function usePages(
     busy: !mine || state.busy,
     loaded: mine && state.loaded,
     error: mine ? state.error : undefined,
-    more: () => {
-      if (mine && state.next && !running.current) load(state.next, state.entries, limit);
+    more: (many = limit) => {
+      if (mine && state.next && !running.current) load(state.next, state.entries, many);
     },
     reload,
   };

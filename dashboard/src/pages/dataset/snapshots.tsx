@@ -48,7 +48,7 @@ export function Snapshots({ name }: { name: string }) {
   );
   // What is searched for may be on any page.
   useEffect(() => {
-    if (filter) listed.more();
+    if (filter) listed.more(10 * PAGE);
   }, [filter, listed.entries]);
   const mine = [...picked].filter((p) => rows.some((r) => r.name === p) && p.startsWith(`${name}@`));
   const toggle = (snapshot: string) => {
@@ -86,7 +86,7 @@ export function Snapshots({ name }: { name: string }) {
           kind="cols-snapshots"
           label={S.dataset.tabs.snapshots}
           keyOf={(e) => e.name}
-          end={listed.has ? listed.more : undefined}
+          end={listed.has ? () => listed.more() : undefined}
           head={
             <>
               <Cell head>

@@ -1147,17 +1147,16 @@ options = { fsync = "1" }
         stdio: ["ignore", log, log],
       });
       try {
-        const told = await until("the second daemon answers", () => {
-          const said = spawnSync(cenote, ["dashboard", "--json"], { env, encoding: "utf8" });
-          return said.status === 0 ? JSON.parse(said.stdout) : undefined;
-        });
-        const seen = await new Promise((done, fail) => {
-          const socket = connectTls({ host: beyond, port: securePort, rejectUnauthorized: false }, () => {
-            done(socket.getPeerCertificate().fingerprint256);
-            socket.end();
+        const certificate = () =>
+          new Promise((done, fail) => {
+            const socket = connectTls({ host: beyond, port: securePort, rejectUnauthorized: false }, () => {
+              done(socket.getPeerCertificate().fingerprint256);
+              socket.end();
+            });
+            socket.on("error", fail);
           });
-          socket.on("error", fail);
-        });
+        const seen = await until("the second daemon answers", certificate);
+        const told = JSON.parse(spawnSync(cenote, ["dashboard", "--json"], { env, encoding: "utf8" }).stdout);
         const plain = (text) =>
           String(text ?? "")
             .replace(/^sha-?256:?/i, "")

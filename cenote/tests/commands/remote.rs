@@ -187,7 +187,7 @@ fn one_machine_manages_another_and_nothing_is_done_here() {
         (&["doctor"], "it looks at the machine itself"),
         (&["zfs", "rewrite", "/etc/hostname"], "it works on files by their paths"),
         (&["dashboard"], "programs of its own machine only"),
-        (&["zpool", "create", "other", "./disk"], "given from / on"),
+        (&["zpool", "create", "other", "./disk"], "cannot open './disk'"),
         (&["zfs", "list", "./tank"], "given from / on"),
     ] {
         let said = here.refused(&[], &[&["--remote", "nas"], arguments].concat());

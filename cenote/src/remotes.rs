@@ -7,9 +7,9 @@
 //!
 //! # What is kept
 //! A file of the user (`remotes.json` below `$XDG_CONFIG_HOME/cenote`, else `~/.config/cenote`), which no
-//! other user may read: it has tokens. One that others can read is not used. It is replaced atomically. A token of
-//! `CENOTE_TOKEN` goes before the kept one; none is ever taken from the command line, which all users of a
-//! machine can see.
+//! other user may read: it has tokens. One that others can read is not used. It is replaced atomically. A
+//! token of `CENOTE_TOKEN` goes before the kept one; none is ever taken from the command line, which all users
+//! of a machine can see.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

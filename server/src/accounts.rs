@@ -50,9 +50,10 @@ use crate::api::{
     ApiError, CreateDashboardToken, DashboardRole, DashboardToken, DashboardUser, NewDashboardToken,
     Password, SetDashboardUser,
 };
+use crate::caller::SessionId;
 use links::Links;
 use passwords::{Hashed, Passwords};
-use sessions::{SessionId, Sessions};
+use sessions::Sessions;
 pub(crate) use stored::replace;
 use stored::{Stored, StoredToken, StoredUser};
 use throttle::Throttle;

@@ -33,7 +33,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use engine::dsl::Asker;
 use tokio::net::UnixStream;
 
-use crate::accounts::sessions::SessionId;
 use crate::api::Role;
 use crate::users;
 
@@ -96,6 +95,10 @@ pub struct Person {
     /// Where it comes from.
     pub address: IpAddr,
 }
+
+/// Which session of the dashboard it is: the hash of its number, with which no client is let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionId(pub(crate) String);
 
 /// How long a connection of a caller may last. Clones are about the same one.
 #[derive(Debug, Clone, Default)]

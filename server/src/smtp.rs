@@ -3,8 +3,9 @@
 //! # The idea
 //! A relay takes letters and brings them further: greeting, `EHLO`, TLS, authentication, an envelope, the
 //! letter. TLS begins at once (`smtps://`), or by `STARTTLS` where the relay offers it (`smtp://`). A
-//! password is sent only by TLS, or to this machine itself. A relay that offers TLS and cannot be trusted gets
-//! nothing, and neither does one that had something to say before TLS began, which another could have said.
+//! password is sent only by TLS, or to this machine itself. A relay that offers TLS and cannot be trusted
+//! gets nothing, and neither does one that had something to say before TLS began, which another could have
+//! said.
 //!
 //! A recipient that the relay refuses does not keep the others from the letter; the caller is told. What the
 //! relay says is bounded in lines and bytes, and shown in part. The caller bounds the time.

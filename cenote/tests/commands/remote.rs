@@ -132,10 +132,12 @@ fn one_machine_manages_another_and_nothing_is_done_here() {
     assert_eq!(here.session.print(&["zpool", "list", "-H", "-o", "name"]), "");
     let history = there.session.print(&["zpool", "history", "-l", "tank"]);
     assert!(history.contains("zpool create") && !history.contains("--remote"), "{history}");
-    assert!(history.contains("dashboard: ") && history.contains("token admin"), "{history}");
     // By the environment, and by a link that is called as OpenZFS's command.
     let by_variable = [("CENOTE_REMOTE", "nas")];
     here.print(&by_variable, &["zfs", "create", "-o", "canmount=off", "tank/a"]);
+    let history = there.session.print(&["zpool", "history", "-l", "tank"]);
+    assert!(history.contains("zfs create -o canmount=off tank/a"), "{history}");
+    assert!(history.contains("dashboard: ") && history.contains("token admin"), "{history}");
     let link = here.config.path().join("zfs");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cenote"), &link).unwrap();
     for (environment, arguments) in [
@@ -185,7 +187,7 @@ fn one_machine_manages_another_and_nothing_is_done_here() {
         (&["doctor"], "it looks at the machine itself"),
         (&["zfs", "rewrite", "/etc/hostname"], "it works on files by their paths"),
         (&["dashboard"], "programs of its own machine only"),
-        (&["zpool", "create", "other", "./disk"], "given from / on"),
+        (&["zpool", "create", "other", "./disk"], "cannot open './disk'"),
         (&["zfs", "list", "./tank"], "given from / on"),
     ] {
         let said = here.refused(&[], &[&["--remote", "nas"], arguments].concat());

@@ -11,6 +11,7 @@ use device::IgnorePoison;
 use tokio::sync::watch;
 
 use super::{Signed, secrets};
+use crate::caller::SessionId;
 
 /// How long a session lasts that is not used. An answer that lasts is use.
 pub const IDLE: Duration = Duration::from_secs(2 * 60 * 60);
@@ -23,15 +24,9 @@ const MAX_OF_USER: usize = 16;
 /// The most answers that last of one session.
 const MAX_LASTING: usize = 16;
 
-/// Which session it is, for the daemon: the hash of its number, with which no client is let in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionId(String);
-
-impl SessionId {
-    /// The one with this number.
-    pub fn of(number: &str) -> Self {
-        Self(secrets::hash(number))
-    }
+/// Which session has this number.
+pub fn id_of(number: &str) -> SessionId {
+    SessionId(secrets::hash(number))
 }
 
 /// All sessions.
@@ -203,7 +198,7 @@ mod tests {
             assert!(found.has_csrf(sessions.find(&ann).unwrap().csrf.as_bytes()));
             assert!(!found.has_csrf(sessions.find(&ben).unwrap().csrf.as_bytes()) && !found.has_csrf(b""));
             let other = sessions.begin(user("ann")).unwrap();
-            sessions.end_others_of("ann", &SessionId::of(&ann));
+            sessions.end_others_of("ann", &id_of(&ann));
             assert!(sessions.find(&ann).is_some() && sessions.find(&other).is_none());
             sessions.end_of("ann");
             found.ended().await;

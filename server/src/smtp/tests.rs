@@ -174,7 +174,7 @@ fn a_password_goes_by_tls_only_or_to_this_machine() {
     let relay = Relay::start(
         None,
         "220 hello\r\n",
-        vec![("EHLO", "250 STARTTLS\r\n250-nas\r\n"), ("STARTTLS", "220 go\r\n250 injected\r\n")],
+        vec![("EHLO", "250-nas\r\n250 STARTTLS\r\n"), ("STARTTLS", "220 go\r\n250 injected\r\n")],
     );
     let told = delivered(&relay.address(""), None, &trust, &letter(&["a@example.org"])).unwrap_err();
     assert!(!told.is_empty());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::{HeaderMap, StatusCode, header};
 
 use super::routes::{Peer, Problem};
-use crate::accounts::sessions::{Session, SessionId};
+use crate::accounts::sessions::{self, Session};
 use crate::accounts::{Accounts, Signed};
 use crate::api::DashboardRole;
 use crate::caller::{Caller, Person, Who};
@@ -87,7 +87,7 @@ impl Visitor {
                 By::Token { name, .. } => Some(name.clone()),
             },
             session: match &self.by {
-                By::Session(_, number) => Some(SessionId::of(number)),
+                By::Session(_, number) => Some(sessions::id_of(number)),
                 By::Token { .. } => None,
             },
             uid: self.signed.uid,

@@ -228,9 +228,9 @@ fn datasets_are_listed_in_pages() {
         let names = vec![format!("tank@s{}", 11 - number)];
         served.as_root(&TakeSnapshots { names, ..TakeSnapshots::default() }).unwrap();
     }
-    let page = |after: &Value, newest_first: bool| -> (Vec<String>, Value) {
+    let page_of = |depth: Value, after: &Value, newest_first: bool| -> (Vec<String>, Value) {
         let body = json!({
-            "names": ["tank"], "kinds": ["snapshot"],
+            "names": ["tank"], "kinds": ["snapshot"], "depth": depth,
             "properties": ["name", "used", "creation", "mountpoint"],
             "after": after, "limit": 5, "newest_first": newest_first,
         });
@@ -244,10 +244,13 @@ fn datasets_are_listed_in_pages() {
             told["next"].clone(),
         )
     };
-    for newest_first in [false, true] {
+    let page = |after: &Value, newest_first: bool| page_of(1.into(), after, newest_first);
+    for (newest_first, depth) in
+        [(false, 1.into()), (true, 1.into()), (false, Value::Null), (true, Value::Null)]
+    {
         let (mut all, mut after) = (Vec::new(), Value::Null);
         loop {
-            let (names, next) = page(&after, newest_first);
+            let (names, next) = page_of(depth.clone(), &after, newest_first);
             assert!(names.len() <= 5);
             all.extend(names);
             after = next;

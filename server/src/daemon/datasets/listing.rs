@@ -94,6 +94,9 @@ impl Daemon {
         }
         let wanted =
             request.properties.iter().map(|name| Wanted::parse(name)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(page) = self.page_of_snapshots(&request, after.as_ref(), &wanted).await {
+            return Ok(page);
+        }
         let mut listed = DatasetPage::default();
         let names = match request.names.is_empty() {
             true => self.open_pools().iter().map(|pool| pool.name().to_owned()).collect(),
@@ -155,6 +158,73 @@ impl Daemon {
             }
         }
         Ok(listed)
+    }
+
+    /// A page of the snapshots of one dataset, of which there may be thousands: only those of the page are
+    /// read. `None` for what has to be listed in the usual way.
+    async fn page_of_snapshots(
+        &self,
+        request: &api::ListDatasets,
+        after: Option<&Place>,
+        wanted: &[Wanted],
+    ) -> Option<DatasetPage> {
+        let ([name], Some(limit), Some(1), [DatasetKind::Snapshot]) =
+            (&request.names[..], request.limit, request.depth, &request.kinds[..])
+        else {
+            return None;
+        };
+        if name.contains(['@', '#']) {
+            return None;
+        }
+        // What cannot be found or read is told by the usual way.
+        let pool = self.pool_of_any(name).ok()?;
+        let dsl = pool.dsl().await.ok()?;
+        let head = dsl.find(name).await.ok()?;
+        let of_volume = match dsl.kind(&head).await.ok()? {
+            Kind::Volume => true,
+            Kind::Filesystem => false,
+            _ => return None,
+        };
+        let snapshot_of = |place: &Place| {
+            let (of, snapshot) = place.name.split_once('@')?;
+            (of == name).then(|| snapshot.to_owned())
+        };
+        let begin = match after {
+            Some(place) => {
+                let found = dsl.find(&place.name).await.ok()?;
+                let is_it = found.phys.creation_txg.0 == place.createtxg;
+                Some(snapshot_of(place).filter(|_| is_it)?)
+            }
+            None => None,
+        };
+        // One more tells whether there is another page.
+        let most = limit.saturating_add(1);
+        let found = dsl.some_snapshots(&head, begin.as_deref(), request.newest_first, most).await.ok()??;
+        let is_hidden =
+            |snapshot: &Dataset| engine::dsl::is_hidden(snapshot.name.rsplit('@').next().unwrap_or_default());
+        if found.iter().any(is_hidden) {
+            return None;
+        }
+        let has_more = found.len() > limit;
+        let entries: Vec<Entry> = found
+            .into_iter()
+            .take(limit)
+            .map(|snapshot| Entry {
+                kind: Kind::Snapshot { of_volume },
+                found: Found::Dataset(Box::new(snapshot)),
+            })
+            .collect();
+        let mut listed = DatasetPage::default();
+        listed.next = entries.last().filter(|_| has_more).map(|entry| Place::of(entry).text());
+        let needed = Needed::of(wanted);
+        let mounted = self.open_pools().iter().flat_map(|pool| pool.mounted()).collect();
+        for entry in &entries {
+            match dataset_entry(&pool, &dsl, entry, wanted, &needed, &mounted).await {
+                Ok(told) => listed.entries.push(told),
+                Err(error) => listed.failed.push(dataset_error("read properties of", entry.name(), error)),
+            }
+        }
+        Some(listed)
     }
 
     /// Lists the holds on snapshots.

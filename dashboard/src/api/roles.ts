@@ -8,6 +8,7 @@ export const ROLES: Record<string, Role> = {
   "dashboard-link": "admin",
   "dashboard-users": "admin",
   "dashboard-user-set": "admin",
+  "dashboard-password-set": "viewer",
   "dashboard-user-remove": "admin",
   "dashboard-token-create": "admin",
   "dashboard-token-remove": "admin",
@@ -120,5 +121,4 @@ export const ROLES: Record<string, Role> = {
   "diff": "admin",
   "send": "admin",
   "receive-stream": "admin",
-  "dashboard-password-set": "viewer",
 };

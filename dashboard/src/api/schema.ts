@@ -96,6 +96,22 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/dashboard-password-set": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["dashboard-password-set"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/dashboard-user-remove": {
         parameters: {
             query?: never;
@@ -1888,22 +1904,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/dashboard-password-set": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["dashboard-password-set"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -2004,6 +2004,12 @@ export interface components {
             role: components["schemas"]["DashboardRole"] | null;
             /** @default null */
             password: string | null;
+        };
+        SetDashboardPassword: {
+            /** @default  */
+            old: string;
+            /** @default  */
+            new: string;
         };
         RemoveDashboardUser: {
             /** @default  */
@@ -3091,7 +3097,8 @@ export interface components {
              */
             limit_s: number | null;
             secret?: string | null;
-            has_secret?: boolean;
+            /** @default false */
+            has_secret: boolean;
         };
         HookAction: {
             command: string;
@@ -3101,6 +3108,19 @@ export interface components {
             mail: components["schemas"]["Mail"];
         } | {
             ntfy: components["schemas"]["Ntfy"];
+        };
+        Mail: {
+            relay: string;
+            from: string;
+            to: string[];
+        };
+        Ntfy: {
+            url: string;
+            /**
+             * Format: uint8
+             * @default null
+             */
+            priority: number | null;
         };
         AddHook: {
             hook: components["schemas"]["Hook"];
@@ -3118,8 +3138,9 @@ export interface components {
                 string,
                 string
             ][];
+            /** @default null */
+            message: string | null;
             outcome?: string | null;
-            message?: string | null;
         };
         TakeTrace: {
             /** @default  */
@@ -3710,13 +3731,17 @@ export interface components {
             /** @default [] */
             properties: string[];
             after?: string | null;
+            /** Format: uint */
             limit?: number | null;
-            newest_first?: boolean;
+            /** @default false */
+            newest_first: boolean;
         };
         /** @enum {string} */
         DatasetKind: "filesystem" | "volume" | "snapshot" | "bookmark";
-        Listed13: {
+        DatasetPage: {
+            /** @default [] */
             entries: components["schemas"]["DatasetEntry"][];
+            /** @default [] */
             failed: components["schemas"]["ApiError"][];
             next?: string | null;
         };
@@ -4052,18 +4077,41 @@ export interface components {
             to: string | null;
             /** @default false */
             overwrite: boolean;
-            keep?: boolean;
-            after?: string | null;
+            /** @default false */
+            keep: boolean;
+            /** @default null */
+            after: string | null;
         };
         RestoredFile: {
+            /** @default  */
             path: string;
-            /** Format: uint64 */
+            /**
+             * Format: uint64
+             * @default 0
+             */
             size: number;
-            files?: number;
-            folders?: number;
-            kept?: number;
-            passed_over?: number;
-            next?: string | null;
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            files: number;
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            folders: number;
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            kept: number;
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            passed_over: number;
+            /** @default null */
+            next: string | null;
         };
         ListHolds: {
             /** @default [] */
@@ -4071,7 +4119,7 @@ export interface components {
             /** @default false */
             recursive: boolean;
         };
-        Listed14: {
+        Listed13: {
             entries: components["schemas"]["Hold"][];
             failed: components["schemas"]["ApiError"][];
         };
@@ -4590,7 +4638,8 @@ export interface components {
                 string,
                 string | null
             ][];
-            remarks?: string[];
+            /** @default [] */
+            remarks: string[];
         };
         RevertLab: {
             /** @default  */
@@ -4601,7 +4650,8 @@ export interface components {
         LabReverted: {
             /** @default [] */
             commands: string[];
-            remarks?: string[];
+            /** @default [] */
+            remarks: string[];
         };
         AdviseLab: {
             /** @default [] */
@@ -4648,6 +4698,11 @@ export interface components {
             /** @default  */
             layout: string;
             /**
+             * Format: uint32
+             * @default 0
+             */
+            spares: number;
+            /**
              * Format: uint64
              * @default 0
              */
@@ -4667,6 +4722,11 @@ export interface components {
              * @default null
              */
             rebuild_seconds: number | null;
+            /**
+             * Format: double
+             * @default null
+             */
+            rebuild_seconds_at_worst: number | null;
             /**
              * Format: double
              * @default 0
@@ -4689,8 +4749,6 @@ export interface components {
             write_bytes_per_second: number;
             /** @default [] */
             remarks: string[];
-            rebuild_seconds_at_worst?: number | null;
-            spares?: number;
         };
         RunLoad: {
             volume: string;
@@ -5150,19 +5208,6 @@ export interface components {
         } | {
             failed: components["schemas"]["ApiError"];
         } | "complete";
-        Mail: {
-            relay: string;
-            from: string;
-            to: string[];
-        };
-        Ntfy: {
-            url: string;
-            priority?: number | null;
-        };
-        SetDashboardPassword: {
-            old?: string;
-            new?: string;
-        };
     };
     responses: never;
     parameters: never;
@@ -5497,6 +5542,69 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["SetDashboardUser"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": null;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "dashboard-password-set": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetDashboardPassword"];
             };
         };
         responses: {
@@ -8909,7 +9017,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Listed13"];
+                    "application/json": components["schemas"]["DatasetPage"];
                 };
             };
             400: {
@@ -10106,7 +10214,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Listed14"];
+                    "application/json": components["schemas"]["Listed13"];
                 };
             };
             400: {
@@ -12627,69 +12735,6 @@ export interface operations {
                 };
                 content: {
                     "application/x-ndjson": components["schemas"]["ReceivePart"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApiError"];
-                };
-            };
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApiError"];
-                };
-            };
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApiError"];
-                };
-            };
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApiError"];
-                };
-            };
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApiError"];
-                };
-            };
-        };
-    };
-    "dashboard-password-set": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["SetDashboardPassword"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": null;
                 };
             };
             400: {

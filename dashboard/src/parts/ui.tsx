@@ -449,8 +449,16 @@ export function Tabs({
   now: string;
   href: (id: string) => string;
 }) {
+  const nav = useRef<HTMLElement>(null);
+  // Where there are more than fit, the one that is shown is among those that are seen.
+  useEffect(() => {
+    const box = nav.current;
+    const mine = box?.querySelector<HTMLElement>("[aria-current]");
+    if (box && mine)
+      box.scrollLeft = mine.offsetLeft - box.offsetLeft - (box.clientWidth - mine.offsetWidth) / 2;
+  }, [now]);
   return (
-    <nav class="tabs" aria-label={S.sections}>
+    <nav class="tabs" aria-label={S.sections} ref={nav}>
       {tabs.map(([id, text]) => (
         <a key={id} href={href(id)} aria-current={id === now ? "page" : undefined}>
           {text}

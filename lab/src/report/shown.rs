@@ -268,7 +268,7 @@ mod tests {
     use crate::store::Run;
 
     const EXPERIMENT: &str = "name = \"x\"\nquestion = \"which?\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
-        [goal]\nmetric = \"iops\"\nalso = [\"cpu\"]\n[[factor]]\nname = \"f\"\nvalues = [\"0\", \"1\", \"2\"]\n\
+        [goal]\nmetric = \"iops\"\nalso = [\"latency_p99\"]\n[[factor]]\nname = \"f\"\nvalues = [\"0\", \"1\", \"2\"]\n\
         [[workload]]\nname = \"w\"\nrw = \"read\"\n[[workload]]\nname = \"later\"\nrw = \"read\"\n";
 
     /// The document of planted figures, a run each ten seconds.
@@ -281,7 +281,7 @@ mod tests {
                 latency_p50: 1e8 / run.figures.iops,
                 latency_p99: 2e8 / run.figures.iops,
                 latency_p999: 4e8 / run.figures.iops,
-                ..run.figures.clone()
+                ..run.figures
             };
             Run { began: 1000 + 10 * at as u64, figures, ..run.clone() }
         };
@@ -357,5 +357,21 @@ mod tests {
         assert_eq!(seconds(0), [0.0, 50.0, 100.0, 150.0, 200.0, 250.0]);
         assert_eq!(seconds(2)[0], 20.0);
         assert!(courses.iter().all(|course| course.band.is_empty()));
+    }
+
+    #[test]
+    fn dots_of_what_no_other_beats_are_marked() {
+        let document = planted();
+        let dots = document.blocks.iter().find_map(|block| match block {
+            Block::Dots { x, y, dots } => Some((x, y, dots)),
+            _ => None,
+        });
+        let (x, y, dots) = dots.unwrap();
+        assert_eq!((x.unit, y.unit), (Unit::Seconds, Unit::PerSecond));
+        assert_eq!(y.title, "IOPS (more is better)");
+        assert_eq!(x.title, "99th percentile latency (less is better)");
+        let of: Vec<(&str, bool)> = dots.iter().map(|dot| (dot.label.as_str(), dot.marked)).collect();
+        assert_eq!(of, [(BASELINE, false), ("f=1", true), ("f=2", false)]);
+        assert!(dots[1].y > dots[0].y && dots[1].x < dots[0].x && dots[1].x > 0.0, "{dots:?}");
     }
 }

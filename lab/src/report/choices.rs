@@ -399,7 +399,8 @@ fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         "One factor after the other was changed, and proven improvements were kept; the search ended with \
          {values}, which was then measured again against the start."
     );
-    let head = ["factor", "from", "to", "times as good", "interval", "p", "result"].map(str::to_owned).to_vec();
+    let head =
+        ["factor", "from", "to", "times as good", "interval", "p", "result"].map(str::to_owned).to_vec();
     let steps = search_result.steps.iter().map(|step| {
         let ratio = step.comparison.ratio;
         vec![

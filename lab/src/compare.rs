@@ -647,7 +647,9 @@ mod tests {
         // Only pages like it may be written over without being asked.
         assert!(!crate::report::page(&document).unwrap().contains(PAGE_MARK));
         let json: serde_json::Value = serde_json::from_str(&json(&compared).unwrap()).unwrap();
-        assert_eq!(json["document"], serde_json::to_value(&document).unwrap());
+        // Parsed from a text, as the other one.
+        let told = serde_json::to_string(&document).unwrap();
+        assert_eq!(json["document"], serde_json::from_str::<serde_json::Value>(&told).unwrap());
         assert_eq!(json["verdict"], compared.verdict);
         let turned = Compared::of(&[paths[1].clone(), paths[0].clone()]).unwrap();
         assert_eq!(series(&turned, "f=1").last_to_first.verdict, Verdict::Worse);

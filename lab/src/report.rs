@@ -276,9 +276,13 @@ mod tests {
         let titles: Vec<&str> =
             json["sections"].as_array().unwrap().iter().filter_map(|it| it["title"].as_str()).collect();
         assert!(titles.contains(&"The runs behind the figures"), "{titles:?}");
-        let shown: Document = serde_json::from_value(json["document"].clone()).unwrap();
-        assert_eq!(shown, document_of(&store, &findings));
-        assert_eq!((shown.title.as_str(), json["verdicts"].as_array().map(Vec::len)), ("x", Some(0)));
+        let shown = serde_json::to_string(&document_of(&store, &findings)).unwrap();
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(json["document"], shown);
+        assert_eq!(
+            (shown["title"].as_str(), json["verdicts"].as_array().map(Vec::len)),
+            (Some("x"), Some(0))
+        );
         assert!(titles.iter().all(|title| page.contains(title)), "{titles:?}");
     }
 

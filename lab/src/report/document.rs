@@ -19,7 +19,8 @@
 //! - Numbers are finite ([`finite`]), because JSON knows no others, and in the unit that the block names:
 //!   seconds, not nanoseconds. They are for drawing. What is read are the texts beside them, with units and
 //!   few digits, as all other forms of the report have them.
-//! - Every plot has a table or texts with its figures beside it, for readers who do not see it.
+//! - Readers who do not see a plot need its figures. Bars and percentiles have them as texts; of courses and
+//!   dots the page lists them.
 //!
 //! The names of fields and kinds are the format; a change of their meaning is another [`VERSION`].
 

@@ -1,17 +1,17 @@
 //! The document of an experiment: its tables and sentences, which Markdown has as well, with plots beside
 //! them.
 //!
-//! | plot | figures beside it |
+//! | plot | where |
 //! |---|---|
-//! | bars of a metric with a workload | the table of the metric |
-//! | percentiles | their table |
-//! | the goal's figure over time, and rates within runs | a table of where each line begins, ends and turns |
-//! | the goal's metric against another one | the tables of the choices that no other beats, and of the others |
+//! | dots: the goal's metric against another one | behind the choices that no other beats |
+//! | bars: a metric with a workload | before the table of the metric |
+//! | percentiles | before their table |
+//! | courses: the goal's figure over time, and rates within runs | behind the workload's figures |
 
 use super::document::{
     Answer, Axis, Bar, Block, Class, Course, Document, Dot, Line, Percentiles, Unit, finite, in_unit,
 };
-use super::figures::{self, named};
+use super::figures;
 use super::markdown::{facts, modelled};
 use super::section::{Section, plan_of};
 use super::{choices, metrics};
@@ -89,7 +89,7 @@ fn of_workload(store: &Store, findings: &Findings, plan: &Plan, workload: &Workl
     }
     blocks.extend(spread(experiment, findings, workload));
     blocks.extend(over_time(store, findings, workload));
-    blocks.extend(within_runs(store, findings, workload));
+    blocks.extend(within_runs(experiment, findings, workload));
     let more = [
         choices::directions(experiment, findings, &workload.name),
         choices::layers(experiment, findings, &workload.name),
@@ -157,27 +157,12 @@ fn spread(experiment: &Experiment, findings: &Findings, workload: &Workload) -> 
     ]
 }
 
-/// Where each of some lines over time begins and ends, and how far it goes down and up.
-fn ends(experiment: &Experiment, metric: Metric, courses: &[(&str, Vec<f64>)]) -> Block {
-    let head = ["variant", "at first", "at last", "lowest", "highest"].map(str::to_owned).to_vec();
-    let row = |(variant, values): &(&str, Vec<f64>)| {
-        let ends = [values.first(), values.last()].map(|value| value.copied());
-        let reach: [fn(f64, f64) -> f64; 2] = [f64::min, f64::max];
-        let reach = reach.map(|reach| values.iter().copied().reduce(reach));
-        let figure = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |it| written(metric, it));
-        let figures = ends.into_iter().chain(reach).map(figure);
-        std::iter::once(named(experiment, variant)).chain(figures).collect()
-    };
-    Block::table(std::iter::once(head).chain(courses.iter().map(row)).collect())
-}
-
 /// Rounds from which on figures have a course.
 const LEAST_ROUNDS: usize = 3;
 
 /// The goal's figure from round to round, as time went on.
 fn over_time(store: &Store, findings: &Findings, workload: &Workload) -> Vec<Block> {
-    let experiment = store.experiment();
-    let metric = experiment.goal.metric;
+    let metric = store.experiment().goal.metric;
     let began = |number: &usize| store.runs().get(number - 1).map_or(0, |run| run.began);
     let of: Vec<&Finding> = figures::of(findings, workload, metric)
         .into_iter()
@@ -189,8 +174,6 @@ fn over_time(store: &Store, findings: &Findings, workload: &Workload) -> Vec<Blo
         let values = it.values.iter().map(|value| in_unit(metric, *value));
         Course { label: it.variant.clone(), points: times.zip(values).collect(), band: Vec::new() }
     };
-    let values: Vec<(&str, Vec<f64>)> =
-        of.iter().map(|it| (it.variant.as_str(), it.values.clone())).collect();
     vec![
         Block::heading(3, format!("{} over time", metric.title())),
         Block::Courses {
@@ -199,7 +182,6 @@ fn over_time(store: &Store, findings: &Findings, workload: &Workload) -> Vec<Blo
             across: "since the first run began".to_owned(),
             courses: of.iter().map(course).collect(),
         },
-        ends(experiment, metric, &values),
     ]
 }
 
@@ -209,8 +191,7 @@ const MOST_WITHIN: usize = 3;
 const MOST_BANDS: usize = 2;
 
 /// What happens within the runs of a workload: the baseline, and the best of the others by the goal.
-fn within_runs(store: &Store, findings: &Findings, workload: &Workload) -> Vec<Block> {
-    let experiment = store.experiment();
+fn within_runs(experiment: &Experiment, findings: &Findings, workload: &Workload) -> Vec<Block> {
     let goal = experiment.goal.metric;
     let good = |within: &Timeline| {
         let value = findings.find(&within.variant, &workload.name, goal).map_or(0.0, |it| it.median.value);
@@ -244,9 +225,6 @@ fn within_runs(store: &Store, findings: &Findings, workload: &Workload) -> Vec<B
     };
     let bands = if has_bands { ", and between its quartiles" } else { "" };
     let small = format!("the median of all rounds in each {:.2} s{bands}{told}", first.step);
-    let medians = quartiles.iter().map(|of| of.iter().map(|(_, [_, median, _])| *median).collect());
-    let values: Vec<(&str, Vec<f64>)> =
-        shown.iter().map(|within| within.variant.as_str()).zip(medians).collect();
     let title = metric.title();
     let mut blocks = vec![
         Block::heading_with(3, format!("{title} within the runs"), small),
@@ -256,13 +234,12 @@ fn within_runs(store: &Store, findings: &Findings, workload: &Workload) -> Vec<B
             across: "since the run began".to_owned(),
             courses: shown.iter().zip(&quartiles).map(course).collect(),
         },
-        ends(experiment, metric, &values),
     ];
     blocks.extend(timeline::told(&findings.within, workload).map(Block::prose));
     blocks
 }
 
-/// The goal's metric against each of the others that count, and the figures of what no table has yet.
+/// The goal's metric against each of the others that count.
 fn weighed(experiment: &Experiment, findings: &Findings) -> Vec<Block> {
     let metrics = pareto::metrics(experiment);
     let placed = pareto::placed(experiment, findings);
@@ -280,17 +257,121 @@ fn weighed(experiment: &Experiment, findings: &Findings) -> Vec<Block> {
         };
         Block::Dots { x: axis(*metric), y: axis(metrics[0]), dots: placed.iter().map(dot).collect() }
     };
-    let mut blocks: Vec<Block> = metrics.iter().enumerate().skip(1).map(plot).collect();
-    let others: Vec<_> = placed.iter().filter(|one| !is_on_front(one.variant)).collect();
-    if !others.is_empty() {
-        let head = std::iter::once("variant").chain(metrics.iter().map(|metric| metric.title()));
-        let row = |one: &&pareto::Placed<'_>| {
-            let figures = metrics.iter().zip(&one.values).map(|(metric, value)| written(*metric, *value));
-            std::iter::once(named(experiment, one.variant)).chain(figures).collect()
+    metrics.iter().enumerate().skip(1).map(plot).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::findings;
+    use crate::fio::Figures;
+    use crate::store::Run;
+
+    const EXPERIMENT: &str = "name = \"x\"\nquestion = \"which?\"\n[target]\nkind = \"volume\"\nsize = \"64M\"\n\
+        [goal]\nmetric = \"iops\"\nalso = [\"latency_p99\"]\n[[factor]]\nname = \"f\"\nvalues = [\"0\", \"1\", \"2\"]\n\
+        [[workload]]\nname = \"w\"\nrw = \"read\"\n[[workload]]\nname = \"later\"\nrw = \"read\"\n";
+
+    /// The document of planted figures, a run each ten seconds.
+    fn planted() -> Document {
+        let iops = [(BASELINE, 100.0), (TWIN, 100.0), ("f=1", 200.0), ("f=2", 50.0), (DEVICE, 400.0)];
+        let of = iops.map(|(variant, iops)| (variant, "w", iops));
+        let store = Store::planted(EXPERIMENT, &of);
+        let with_more = |(at, run): (usize, &Run)| {
+            let figures = Figures {
+                latency_p50: 1e8 / run.figures.iops,
+                latency_p99: 2e8 / run.figures.iops,
+                latency_p999: 4e8 / run.figures.iops,
+                ..run.figures
+            };
+            Run { began: 1000 + 10 * at as u64, figures, ..run.clone() }
         };
-        let head = head.map(str::to_owned).collect();
-        blocks.push(Block::prose("The other variants:"));
-        blocks.push(Block::table(std::iter::once(head).chain(others.iter().map(row)).collect()));
+        let runs = store.runs().iter().enumerate().map(with_more).collect();
+        let store = Store::of_runs(store.experiment().clone(), runs);
+        document_of(&store, &findings(&store))
     }
-    blocks
+
+    #[test]
+    fn the_answer_comes_first_and_plots_have_their_tables_behind_them() {
+        let document = planted();
+        assert_eq!((document.title.as_str(), document.question.as_str()), ("x", "which?"));
+        assert!(document.notes[0].starts_with("Unfinished"), "{document:?}");
+        let answer = document.answer.as_ref().unwrap();
+        assert!(answer.is_answered && answer.sentences[0].starts_with("f=1 has the best IOPS"), "{answer:?}");
+        assert!(document.facts.len() > 3, "{document:?}");
+        let at = |text: &str| {
+            let is_it = |block: &Block| matches!(block, Block::Heading { text: own, .. } if own == text);
+            document.blocks.iter().position(is_it).unwrap_or_else(|| panic!("{text}: {document:?}"))
+        };
+        let workload = at("w");
+        assert!(matches!(document.blocks[workload], Block::Heading { level: 2, .. }));
+        assert!(matches!(document.blocks[workload + 1], Block::Table { .. }), "the overview");
+        assert!(at("IOPS") > workload && at("IOPS over time") < at("later"));
+        // A workload that was not run has a sentence.
+        assert_eq!(document.blocks[at("later") + 1], Block::prose("not run yet"));
+        for (number, block) in document.blocks.iter().enumerate() {
+            let has_figures = matches!(block, Block::Bars { .. } | Block::Percentiles { .. });
+            assert!(!has_figures || matches!(document.blocks[number + 1], Block::Table { .. }), "{number}");
+        }
+    }
+
+    #[test]
+    fn bars_say_what_they_are_beside_the_baseline() {
+        let document = planted();
+        let bars = document.blocks.iter().find_map(|block| match block {
+            Block::Bars { unit: Unit::PerSecond, bars, lines } => Some((bars, lines)),
+            _ => None,
+        });
+        let (bars, lines) = bars.unwrap();
+        let of: Vec<(&str, Class)> = bars.iter().map(|bar| (bar.label.as_str(), bar.class)).collect();
+        let expected = [
+            ("f=0", Class::Baseline),
+            (TWIN, Class::Baseline),
+            ("f=1", Class::Better),
+            ("f=2", Class::Worse),
+            (DEVICE, Class::Limit),
+        ];
+        assert_eq!(of, expected);
+        assert!(bars.iter().all(|bar| bar.low <= bar.value && bar.value <= bar.high && bar.low > 0.0));
+        assert_eq!(lines.iter().map(|line| line.label.as_str()).collect::<Vec<_>>(), [DEVICE]);
+        assert_eq!(lines[0].value, bars[4].value);
+    }
+
+    #[test]
+    fn times_are_in_seconds() {
+        let document = planted();
+        let percentiles = document.blocks.iter().find_map(|block| match block {
+            Block::Percentiles { unit: Unit::Seconds, rows } => Some(&rows[0]),
+            _ => None,
+        });
+        let row = percentiles.unwrap();
+        // A hundred million nanoseconds for each of a hundred operations.
+        assert!((row.values[0] - 0.001).abs() < 1e-4 && row.values[2] > row.values[1], "{row:?}");
+        assert!(row.text.contains(" ms / "), "{row:?}");
+        let courses = document.blocks.iter().find_map(|block| match block {
+            Block::Courses { unit: Unit::PerSecond, courses, .. } => Some(courses),
+            _ => None,
+        });
+        let courses = courses.unwrap();
+        // Six rounds of five runs.
+        let seconds = |at: usize| courses[at].points.iter().map(|point| point.0).collect::<Vec<_>>();
+        assert_eq!(seconds(0), [0.0, 50.0, 100.0, 150.0, 200.0, 250.0]);
+        assert_eq!(seconds(2)[0], 20.0);
+        assert!(courses.iter().all(|course| course.band.is_empty()));
+    }
+
+    #[test]
+    fn dots_of_what_no_other_beats_are_marked() {
+        let document = planted();
+        let dots = document.blocks.iter().find_map(|block| match block {
+            Block::Dots { x, y, dots } => Some((x, y, dots)),
+            _ => None,
+        });
+        let (x, y, dots) = dots.unwrap();
+        assert_eq!((x.unit, y.unit), (Unit::Seconds, Unit::PerSecond));
+        assert_eq!(y.title, "IOPS (more is better)");
+        assert_eq!(x.title, "99th percentile latency (less is better)");
+        let of: Vec<(&str, bool)> = dots.iter().map(|dot| (dot.label.as_str(), dot.marked)).collect();
+        assert_eq!(of, [(BASELINE, false), ("f=1", true), ("f=2", false)]);
+        assert!(dots[1].y > dots[0].y && dots[1].x < dots[0].x && dots[1].x > 0.0, "{dots:?}");
+    }
 }

@@ -422,7 +422,7 @@ mod tests {
             let words = ["cenote"].into_iter().chain(line.split(' '));
             Cli::try_parse_from(words).unwrap().command.needs_the_machine()
         };
-        for line in ["serve", "up", "ls x", "cat x y", "zdb tank", "attach tank/v", "doctor", "lab recipes"] {
+        for line in ["serve", "up", "ls x", "cat x", "zdb tank", "attach tank/v", "doctor", "lab recipes"] {
             assert!(why(line).is_some(), "{line}");
         }
         for line in ["zfs list", "zpool status", "zfs send tank@a", "zpool events -f", "top", "remote list"] {

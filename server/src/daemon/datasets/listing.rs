@@ -214,8 +214,8 @@ impl Daemon {
                 found: Found::Dataset(Box::new(snapshot)),
             })
             .collect();
-        let mut listed = DatasetPage::default();
-        listed.next = entries.last().filter(|_| has_more).map(|entry| Place::of(entry).text());
+        let next = entries.last().filter(|_| has_more).map(|entry| Place::of(entry).text());
+        let mut listed = DatasetPage { next, ..DatasetPage::default() };
         let needed = Needed::of(wanted);
         let mounted = self.open_pools().iter().flat_map(|pool| pool.mounted()).collect();
         for entry in &entries {

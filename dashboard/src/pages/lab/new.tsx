@@ -61,6 +61,10 @@ const pairsOf = (text: string) =>
     return cut < 0 ? [l, ""] : [l.slice(0, cut).trim(), l.slice(cut + 1).trim()];
   });
 
+/** The first of many. */
+const some = (list: readonly string[]) =>
+  list.length > 6 ? `${list.slice(0, 5).join(", ")}, ${S.dataset.andMore(list.length - 5)}` : list.join(", ");
+
 /** An answer for what was typed last, a moment after that. */
 function useLater<T>(key: string, work: ((signal: AbortSignal) => Promise<T>) | undefined) {
   const [state, setState] = useState<{ key: string; data?: T; error?: ApiError }>({ key: "" });
@@ -164,7 +168,7 @@ export function NewExperiment() {
   const start = deeds.startLab(name, text, { quick, rounds: least });
   const second = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    if (recipe) second.current?.scrollIntoView({ block: "nearest" });
+    if (recipe) second.current?.scrollIntoView({ block: "start" });
   }, [recipe]);
   return (
     <>
@@ -187,9 +191,9 @@ export function NewExperiment() {
                   <strong>{r.question || r.about}</strong>
                   <span class="muted small">{r.about !== r.question ? r.about : ""}</span>
                   <span class="small">
-                    <code>{r.name}</code> · {L.runsWith(r.workloads.join(", "))}
+                    <code>{r.name}</code> · {L.runsWith(some(r.workloads))}
                     {r.factors.length
-                      ? ` · ${L.varies(r.factors.map(([f, v]) => `${f} (${[v].flat().join(", ")})`).join("; "))}`
+                      ? ` · ${L.varies(r.factors.map(([f, v]) => `${f} (${some([v].flat())})`).join("; "))}`
                       : ""}
                   </span>
                 </button>
@@ -208,7 +212,7 @@ export function NewExperiment() {
         </Shown>
       </Card>
       {recipe ? (
-        <div class="columns" ref={second}>
+        <div class="columns below-top" ref={second}>
           <Card
             title={L.step2}
             actions={

@@ -24,6 +24,8 @@ use crate::man;
 use crate::mount_helper;
 use crate::nfs;
 use crate::output;
+use crate::remote::Remotes;
+use crate::remotes;
 use crate::replicate;
 use crate::reshape;
 use crate::scrub_schedule;
@@ -64,17 +66,27 @@ const ENVIRONMENT: &str = "\
 Environment:
   CENOTE_SOCKET  Socket of the daemon that commands ask, and where 'cenote serve' listens
                  (default: /run/cenote/cenote.sock for root, else in $XDG_RUNTIME_DIR/cenote)
+  CENOTE_REMOTE  Another machine that commands manage, as --remote names it
+  CENOTE_TOKEN   The token for that machine, else the one that 'cenote remote add' keeps
   CENOTE_LOG     Level of the log on standard error: error, warn (default), info, debug
 
 Commands start a daemon with default settings when none runs. --arc-max SIZE of 'cenote serve' and
 'cenote up' bounds the memory for cached blocks and for data not on disk yet (default: a quarter of
 the machine's). 'cenote completion bash|zsh|fish' prints the completion script of a shell, which
-completes zpool, zfs and zdb too.";
+completes zpool, zfs and zdb too.
+
+With --remote, commands ask the daemon of another machine, over TLS and with a token ('cenote remote
+add --help'). Paths of devices, files and mountpoints are that machine's then, and are given from / on.
+Only 'zfs send', 'zfs receive' and keys that are typed read and write here. Nothing is started or done on
+this machine instead: what needs the machine itself (up, serve, attach, zdb, ls, lab …) is refused.";
 
 /// OpenZFS pools in userspace: create, change, mount and serve them, without a kernel module.
 #[derive(Debug, Parser)]
 #[command(name = "cenote", version, propagate_version = true, after_help = ENVIRONMENT)]
 pub struct Cli {
+    /// Manage another machine: a name of 'cenote remote add', or HOST[:PORT]
+    #[arg(long, value_name = "REMOTE")]
+    pub remote: Option<String>,
     /// The command.
     #[command(subcommand)]
     pub command: Command,
@@ -132,7 +144,7 @@ pub enum Command {
     Arcsummary(arcsummary::Arguments),
     /// Watch pools, datasets, clients and devices
     Top(top::Arguments),
-    /// Run commands or call webhooks when something happens to a pool
+    /// Run commands, call webhooks, send messages and mail when something happens to a pool
     #[command(subcommand)]
     Hooks(Hooks),
     /// Show who asked the daemon for which change, and what became of it
@@ -158,6 +170,9 @@ pub enum Command {
     Tunable(Tunables),
     /// Manage this machine in a browser: print a link that signs in once
     Dashboard(dashboard::Arguments),
+    /// Keep names, certificates and tokens of other machines, which --remote manages
+    #[command(subcommand)]
+    Remote(Remotes),
     /// Find out by experiments which settings help, and prove it
     #[command(subcommand)]
     Lab(Lab),
@@ -174,8 +189,34 @@ pub enum Command {
 }
 
 impl Command {
+    /// Why it cannot be done on another machine from here, if it cannot.
+    fn needs_the_machine(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Up(_) | Self::Serve(_) => "it runs a daemon where it is started",
+            Self::Ls(_) | Self::Cat(_) | Self::Extract(_) | Self::Zdb(_) => "it reads devices itself",
+            Self::Attach(_) | Self::Detach(_) => "it makes devices of the kernel",
+            Self::MountHelper(_) | Self::UnmountHelper(_) => "mount(8) and umount(8) are about this machine",
+            Self::DedupFiles(_) => "it reads files by their paths",
+            Self::Replicate(_) => "it runs 'zfs' of both machines",
+            Self::Doctor(_) => "it looks at the machine itself",
+            Self::Lab(_) => "it measures the machine itself",
+            _ => return None,
+        })
+    }
+
+    /// Does it, on the machine that is meant.
+    ///
+    /// # Errors
+    /// What it says; it cannot be done on another machine.
+    pub fn run_where_meant(self) -> Result<()> {
+        if let Some(why) = self.needs_the_machine() {
+            remotes::only_here(why)?;
+        }
+        self.run()
+    }
+
     /// Does it.
-    pub fn run(self) -> Result<()> {
+    fn run(self) -> Result<()> {
         match self {
             Self::Up(arguments) => crate::up::run(&arguments),
             Self::Serve(arguments) => crate::serve::run(&arguments),
@@ -209,6 +250,7 @@ impl Command {
             Self::Shares(arguments) => arguments.run(),
             Self::Nfs(arguments) => arguments.run(),
             Self::Dashboard(arguments) => arguments.run(),
+            Self::Remote(command) => command.run(),
             Self::Lab(command) => command.run(),
             Self::Api(arguments) => arguments.run(),
             Self::Completion(arguments) => output::print(arguments.script()),
@@ -237,14 +279,38 @@ pub fn applet(program: &OsStr) -> Option<&str> {
     Path::new(program).file_name().and_then(OsStr::to_str).filter(|name| APPLETS.contains(name))
 }
 
+/// Takes `--remote NAME` from in front of the command. The rest is as it would be without.
+pub fn take_remote(arguments: &mut Vec<OsString>) -> Option<String> {
+    let first = arguments.get(1)?.to_str()?;
+    let (name, words) = match first.strip_prefix("--remote=") {
+        Some(name) => (name.to_owned(), 1),
+        None if first == "--remote" => (arguments.get(2)?.to_str()?.to_owned(), 2),
+        None => return None,
+    };
+    if name.is_empty() {
+        return None;
+    }
+    arguments.drain(1..=words);
+    Some(name)
+}
+
 /// The arguments to parse: those given, with the applet that `argv[0]` names put in front.
 pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let mut given = given.into_iter();
-    let program = given.next().unwrap_or_default();
+    let mut given: Vec<OsString> = given.into_iter().collect();
+    let program = given.first().cloned().unwrap_or_default();
     let applet = applet(&program);
     let mut arguments = vec![OsString::from("cenote")];
+    // `zfs --remote NAME list` is `cenote --remote NAME zfs list`.
+    if let Some(name) = applet.and_then(|_| take_remote(&mut given)) {
+        arguments.extend([OsString::from("--remote"), OsString::from(name)]);
+    }
     arguments.extend(applet.map(OsString::from));
-    arguments.extend(given);
+    arguments.extend(given.into_iter().skip(1));
+    arguments
+}
+
+/// The arguments with what OpenZFS's commands call otherwise.
+pub fn with_ours(mut arguments: Vec<OsString>) -> Vec<OsString> {
     // OpenZFS's commands have the versions of both their parts here.
     let is_ours = ["zpool", "zfs"].iter().any(|name| arguments.get(1).is_some_and(|word| word == name));
     if let Some(word) = arguments.get_mut(2).filter(|word| is_ours && (*word == "--version" || *word == "-V"))
@@ -330,7 +396,38 @@ mod tests {
         let is_helper = |cli: Cli| matches!(cli.command, Command::MountHelper(_));
         assert!(is_helper(Cli::try_parse_from(arguments(given)).unwrap()));
         let given = ["/sbin/zfs", "--version"].map(OsString::from);
-        assert_eq!(arguments(given), ["cenote", "zfs", "version"].map(OsString::from));
+        assert_eq!(with_ours(arguments(given)), ["cenote", "zfs", "version"].map(OsString::from));
+    }
+
+    #[test]
+    fn another_machine_is_named_in_front_of_the_command() {
+        for (given, name, rest) in [
+            ("cenote --remote nas zfs list", Some("nas"), "cenote zfs list"),
+            ("cenote --remote=nas:1 zpool list", Some("nas:1"), "cenote zpool list"),
+            ("/sbin/zfs --remote nas list", Some("nas"), "cenote zfs list"),
+            ("/sbin/zpool --remote=nas status -v", Some("nas"), "cenote zpool status -v"),
+            ("cenote zfs list", None, "cenote zfs list"),
+            ("cenote --remote", None, "cenote --remote"),
+            ("cenote --remote= zfs list", None, "cenote --remote= zfs list"),
+        ] {
+            let mut found = arguments(given.split(' ').map(OsString::from));
+            assert_eq!(take_remote(&mut found).as_deref(), name, "{given}");
+            assert_eq!(found, rest.split(' ').map(OsString::from).collect::<Vec<_>>(), "{given}");
+        }
+    }
+
+    #[test]
+    fn what_needs_the_machine_itself_says_so() {
+        let why = |line: &str| {
+            let words = ["cenote"].into_iter().chain(line.split(' '));
+            Cli::try_parse_from(words).unwrap().command.needs_the_machine()
+        };
+        for line in ["serve", "up", "ls x", "cat x", "zdb tank", "attach tank/v", "doctor", "lab recipes"] {
+            assert!(why(line).is_some(), "{line}");
+        }
+        for line in ["zfs list", "zpool status", "zfs send tank@a", "zpool events -f", "top", "remote list"] {
+            assert_eq!(why(line), None, "{line}");
+        }
     }
 
     #[test]

@@ -5,12 +5,19 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::output::usage;
+use crate::remotes;
 
 /// The command line for the history: without the path of the program, and without what leads to `zpool` or
 /// `zfs`.
 pub fn command() -> Option<String> {
     let mut words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    // Another machine's history does not have how the command came there.
+    match words.get(1).map(String::as_str) {
+        Some("--remote") => drop(words.drain(1..words.len().min(3))),
+        Some(word) if word.starts_with("--remote=") => drop(words.remove(1)),
+        _ => {}
+    }
     if let Some(program) = words.first_mut() {
         *program = Path::new(program)
             .file_name()
@@ -22,8 +29,16 @@ pub fn command() -> Option<String> {
     Some(words.join(" "))
 }
 
-/// A path that means the same to the daemon.
+/// A path that means the same to the daemon. A relative one means nothing on another machine.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
+    if remotes::is_afar() {
+        anyhow::ensure!(
+            path.is_absolute(),
+            "cannot use '{}': paths are those of the other machine, and are given from / on",
+            path.display()
+        );
+        return Ok(path.to_owned());
+    }
     std::path::absolute(path).with_context(|| format!("cannot use '{}'", path.display()))
 }
 

@@ -15,6 +15,8 @@ use std::ffi::OsStr;
 
 use clap::{Arg, ArgAction, Command};
 
+use crate::remotes;
+
 /// Arguments of `cenote completion`.
 #[derive(Debug, clap::Args)]
 pub struct ScriptArguments {
@@ -55,6 +57,12 @@ impl Arguments {
     /// The candidates, one a line, of the commands of `root`. `applet` knows links to this program.
     pub fn candidates(&self, root: Command, applet: Applet) -> String {
         let Some((word, before)) = self.words.split_last() else { return String::new() };
+        // What is typed is about the machine that is named in front of it.
+        match before.get(1).map(|word| (word.as_str(), word.strip_prefix("--remote="))) {
+            Some(("--remote", _)) => before.get(2).into_iter().for_each(|name| remotes::choose(name.clone())),
+            Some((_, Some(name))) => remotes::choose(name.to_owned()),
+            _ => {}
+        }
         let place = place(root, applet, before);
         candidates(&place, word).iter().map(|candidate| format!("{candidate}\n")).collect()
     }
@@ -160,6 +168,7 @@ fn values(argument: &Arg, place: &Place, word: &str) -> Vec<String> {
     let of_pools = place.program == "zpool" && argument.get_short() != Some('O');
     let given = &place.positionals;
     match name {
+        "REMOTE" => names::remotes(),
         "PROPERTY=VALUE… DATASET" if word.contains('=') || given.is_empty() => {
             names::assignments(of_pools, word)
         }

@@ -5,11 +5,17 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::remotes;
+
 /// The most mounts of a pool that are named.
 const MAX_NAMED: usize = 5;
 
 /// Says on standard error which mounts answer nothing, and what to do about them.
 pub fn explain() {
+    // Those of another machine are not known here.
+    if remotes::is_afar() {
+        return;
+    }
     eprint!("{}", explanation(server::fuse::dead_mounts()));
 }
 

@@ -10,6 +10,7 @@ use server::api::{
 
 use crate::client;
 use crate::output::{self, usage};
+use crate::remotes;
 
 /// What a handler out of a million is in percent.
 const PER_PERCENT: f64 = 10_000.0;
@@ -282,6 +283,10 @@ impl Arguments {
 
 /// Has the kernel forget what it keeps of a file. A file that cannot be opened is found wrong by the daemon.
 fn forget_pages(path: &str) {
+    // The file is another machine's then.
+    if remotes::is_afar() {
+        return;
+    }
     if let Ok(file) = std::fs::File::open(path) {
         // Only pages that are written are dropped.
         let _ = file.sync_all();

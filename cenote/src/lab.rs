@@ -8,6 +8,7 @@ mod output_file;
 mod progress;
 mod reads;
 mod record;
+mod run;
 mod running;
 mod scenario;
 mod server;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use lab::compare::Compared;
-use lab::experiment::{Experiment, SettingOwner, Settings, format, presets};
+use lab::experiment::{Experiment, Settings, format, presets};
 use lab::programs::{KernelPrograms, Programs};
 use lab::progress::Ended;
 use lab::recipes::{self, RECIPES};
@@ -34,7 +35,8 @@ use crate::table::pad_right;
 use advise::AdviseArguments;
 use model::ModelArguments;
 use new::NewArguments;
-use progress::Shown;
+use progress::{Kept, Shown, Watch};
+use run::RunArguments;
 use running::Running;
 use server::Private;
 
@@ -66,47 +68,7 @@ pub enum Lab {
     /// questions
     New(Box<NewArguments>),
     /// Run an experiment: a recipe, a scenario or a file; everything happens in one directory
-    Run {
-        /// The name of a recipe or scenario, or a file such as `new` writes
-        experiment: String,
-        /// The directory for results and, while it runs, pools: empty, or not existing yet (default:
-        /// ./lab-NAME)
-        #[arg(short, long, value_name = "DIR")]
-        output: Option<PathBuf>,
-        /// On a host that runs OpenZFS: measure volumes below this dataset, through its zpool and zfs, and
-        /// remove them afterwards; if the lab was killed, `resume` and `clean` remove them
-        #[arg(long, value_name = "DATASET")]
-        host: Option<String>,
-        /// An impression, with wide intervals: at most five rounds of one second a run, fewer and shorter
-        /// ones if there are many runs, and on a slow machine as many as fit into four minutes, at least two;
-        /// only the values that a factor's `quick` names, and no workload with `quick = false`
-        #[arg(long)]
-        quick: bool,
-        /// The least number of rounds, of the quick form too
-        #[arg(long, value_name = "N")]
-        rounds: Option<usize>,
-        /// How guests are run: by the processor or emulated; by default KVM is tried first
-        #[arg(long, value_parser = ["auto", "tcg", "kvm"])]
-        accel: Option<String>,
-        /// How long a guest may take to boot; by default 10 times the longest boot so far, and at least 120
-        #[arg(long, value_name = "SECONDS")]
-        boot_seconds: Option<f64>,
-        /// Make the pools of these disks or files, instead of files in the directory of results:
-        /// as `disks` in [target]
-        #[arg(long, value_name = "DISK,…", value_delimiter = ',')]
-        use_disks: Vec<PathBuf>,
-        /// Overwrite the contents of the measured file, device, export or disks, where workloads write to
-        /// them. `resume` needs it again only for a device without wwid or serial number after a restart of
-        /// the machine. A device that is mounted, in an open pool or otherwise in use is never written
-        #[arg(long)]
-        overwrite: bool,
-        /// Report what would be run and all faults, and make nothing
-        #[arg(long)]
-        dry_run: bool,
-        /// Print the findings as JSON
-        #[arg(short, long, conflicts_with = "dry_run")]
-        json: bool,
-    },
+    Run(Box<RunArguments>),
     /// Resume an experiment that was interrupted, or add rounds to one that ended
     Resume {
         /// The directory of its results
@@ -114,6 +76,9 @@ pub enum Lab {
         /// The least number of rounds; the experiment may have ended with fewer
         #[arg(long, value_name = "N")]
         rounds: Option<usize>,
+        /// So many rounds more than it has now
+        #[arg(long, value_name = "N", conflicts_with = "rounds")]
+        more_rounds: Option<usize>,
         /// How long a guest may take to boot, from now on
         #[arg(long, value_name = "SECONDS")]
         boot_seconds: Option<f64>,
@@ -122,6 +87,8 @@ pub enum Lab {
         /// after a restart of the machine
         #[arg(long)]
         overwrite: bool,
+        #[command(flatten)]
+        watch: Watch,
         /// Print the findings as JSON
         #[arg(short, long)]
         json: bool,
@@ -208,76 +175,17 @@ impl Lab {
                 print(&format!("{}\n", serde_json::to_string_pretty(&format::tables())?))
             }
             Self::New(arguments) => arguments.run(),
-            Self::Run {
-                experiment,
-                output,
-                host,
-                quick,
-                rounds,
-                accel,
-                boot_seconds,
-                use_disks,
-                overwrite,
-                dry_run,
-                json,
-            } => {
-                let mut experiment = load(&experiment)?;
-                if let Some(dataset) = host {
-                    for (name, value) in experiment.move_to_host(dataset) {
-                        eprintln!(
-                            "left out, because the host decides it or does not report it: {name}={value}"
-                        );
-                    }
-                }
-                if !use_disks.is_empty() {
-                    let Some(pools) = experiment.target.pools_mut() else {
-                        bail!(
-                            "--use-disks: only for targets of kind volume and filesystem, whose pools can \
-                            be made of disks"
-                        );
-                    };
-                    pools.disks = use_disks;
-                    experiment.make_absolute()?;
-                }
-                if let Some(accel) = accel {
-                    if !experiment.target.has(SettingOwner::Guest) {
-                        bail!("--accel: only for targets of kind guest");
-                    }
-                    experiment.settings.insert("accel".to_owned(), accel);
-                }
-                experiment.boot_seconds = boot_seconds.or(experiment.boot_seconds);
-                // What is wrong with it is told below.
-                if quick && experiment.faults().is_empty() {
-                    experiment.quick(QUICK_SECONDS);
-                    for left_out in experiment.left_out() {
-                        eprintln!("left out, because its quick form has less: {left_out}");
-                    }
-                }
-                // The given number applies to the quick form too.
-                if let Some(rounds) = rounds {
-                    experiment.rounds = rounds;
-                    experiment.max_rounds = experiment.max_rounds.filter(|most| *most >= rounds);
-                    experiment.within_seconds = None;
-                }
-                let directory = output.unwrap_or_else(|| default_directory(&experiment));
-                let mut faults = lab::preflight::faults(&experiment, &known_properties::OwnProperties);
-                faults.extend(lab::preflight::faults_here(&experiment, &directory, overwrite));
-                refuse(&faults)?;
-                refuse(&bench(&experiment, &directory)?.faults_of_server()?)?;
-                if dry_run {
-                    return print(&lab::preflight::told(&experiment));
-                }
-                let environment = experiment.target.environment(&directory)?;
-                experiment.draw_seed();
-                let overwrite = overwrite || experiment.target.may_overwrite();
-                let store = Store::create(&directory, experiment, environment)?;
-                carry_out(store, overwrite, json)
-            }
-            Self::Resume { directory, rounds, boot_seconds, overwrite, json } => {
-                let mut store = Store::open(&directory)?;
-                rounds.map_or(Ok(()), |rounds| store.want_rounds(rounds))?;
-                boot_seconds.map_or(Ok(()), |seconds| store.set_boot_seconds(seconds))?;
-                carry_out(store, overwrite, json)
+            Self::Run(arguments) => arguments.run(),
+            Self::Resume { directory, rounds, more_rounds, boot_seconds, overwrite, watch, json } => {
+                let kept = watch.begin()?;
+                kept.over(|| {
+                    let mut store = Store::open(&directory)?;
+                    let more = |more: usize| store.experiment().least_rounds().saturating_add(more);
+                    let rounds = rounds.or(more_rounds.map(more));
+                    rounds.map_or(Ok(()), |rounds| store.want_rounds(rounds))?;
+                    boot_seconds.map_or(Ok(()), |seconds| store.set_boot_seconds(seconds))?;
+                    carry_out(store, overwrite, &kept, json)
+                })
             }
             Self::Clean { directory } => clean(&directory),
             Self::Report { directory, run: Some(run), .. } => {
@@ -377,17 +285,17 @@ fn nothing_to_run(name: &str) -> anyhow::Error {
     }
 }
 
-/// A recipe, or a file.
-fn load(name: &str) -> Result<Experiment> {
+/// A recipe, or a file. What was left out, because it cannot be had here, is added to `remarks`.
+fn load(name: &str, remarks: &mut Vec<String>) -> Result<Experiment> {
     if let Some(recipe) = recipes::find(name) {
         let mut experiment = recipe.experiment();
         if !rustix::process::geteuid().is_root() && experiment.leave_out("disk", ON_EXT4) {
-            eprintln!("left out, because only root may make it: disk={ON_EXT4}");
+            remarks.push(format!("left out, because only root may make it: disk={ON_EXT4}"));
         }
         if let Some(why) = lab::target::fault_of_luks()
             && experiment.leave_out_here(DEVICE_LUKS, "on", &why)
         {
-            eprintln!("left out, because {why}: {DEVICE_LUKS}=on");
+            remarks.push(format!("left out, because {why}: {DEVICE_LUKS}=on"));
         }
         return Ok(experiment);
     }
@@ -462,7 +370,7 @@ fn clean(directory: &Path) -> Result<()> {
     remove_left(&mut bench)?;
     let mut set_back = Ok(());
     if bench.is_to_be_set_back() {
-        let shown = Shown::start()?;
+        let shown = Shown::start(&Kept::default())?;
         set_back = bench.set_back(&shown);
         shown.finish();
     }
@@ -496,7 +404,7 @@ fn refuse(faults: &[String]) -> Result<()> {
 
 /// Carries out what is not done yet. Consent to overwrite, where it is not given now, is what was noted when
 /// the experiment began: for what was there then.
-fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
+fn carry_out(mut store: Store, overwrite: bool, kept: &Kept, json: bool) -> Result<()> {
     store.hold()?;
     let experiment = store.experiment().clone();
     if let Some(path) = experiment.target.paths().into_iter().find(|path| path.is_relative()) {
@@ -516,7 +424,7 @@ fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
     }
     let mut bench = bench(&experiment, store.directory())?.overwriting(overwrite);
     remove_left(&mut bench)?;
-    let shown = Shown::start()?;
+    let shown = Shown::start(kept)?;
     // What a killed lab changed is set back first.
     let ready = bench.set_back(&shown).map_err(Into::into);
     let ready = ready.and_then(|()| refuse(&bench.faults_of_server()?));
@@ -544,6 +452,7 @@ fn carry_out(mut store: Store, overwrite: bool, json: bool) -> Result<()> {
         (ended, removed) => removed.and(ended)?,
     };
     if ended == Ended::Stopped {
+        kept.stopped();
         eprintln!("stopped; to go on: cenote lab resume {directory}");
         return Err(Exit(output::FAILED).into());
     }
@@ -591,10 +500,10 @@ fn compare(directories: &[PathBuf], output: Option<&Path>, force: bool, json: bo
     output.map_or(Ok(()), |path| output_file::require(path, force))?;
     let compared = Compared::of(directories)?;
     if let Some(path) = output {
-        output_file::write(path, lab::compare::page(&compared).as_bytes(), force)?;
+        output_file::write(path, lab::compare::page(&compared)?.as_bytes(), force)?;
     }
     if json {
-        return print(&format!("{}\n", serde_json::to_string_pretty(&compared)?));
+        return print(&format!("{}\n", lab::compare::json(&compared)?));
     }
     print(&lab::compare::text(&compared))
 }

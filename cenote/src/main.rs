@@ -35,6 +35,8 @@ mod parameters;
 mod progress;
 mod prompt;
 mod property_list;
+mod remote;
+mod remotes;
 mod replicate;
 mod reshape;
 mod scrub_schedule;
@@ -77,6 +79,10 @@ fn main() -> ExitCode {
         .with(lines.with_filter(shown.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN))))
         .init();
     let mut arguments = cli::arguments(std::env::args_os());
+    if let Some(name) = cli::take_remote(&mut arguments) {
+        remotes::choose(name);
+    }
+    arguments = cli::with_ours(arguments);
     if std::env::var_os("POSIXLY_CORRECT").is_some() {
         arguments = cli::in_posix_order(arguments);
     }
@@ -97,7 +103,13 @@ fn is_to_dump_core(arguments: &[OsString]) -> bool {
 /// Does what the command line asks for.
 fn run(arguments: &[OsString]) -> ExitCode {
     let command = match cli::Cli::try_parse_from(arguments) {
-        Ok(cli) => cli.command,
+        Ok(cli) => {
+            // Behind other options, where it was not looked for.
+            if let Some(name) = cli.remote {
+                remotes::choose(name);
+            }
+            cli.command
+        }
         Err(error) => match not_yet::explain(&error, arguments) {
             Some((text, code)) => {
                 let _ = writeln!(std::io::stderr(), "{text}");
@@ -118,7 +130,7 @@ fn run(arguments: &[OsString]) -> ExitCode {
             libc::signal(libc::SIGPIPE, libc::SIG_DFL)
         };
     }
-    match command.run() {
+    match command.run_where_meant() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match (error.downcast_ref::<output::Exit>(), error.downcast_ref::<output::Misuse>()) {
             (Some(exit), _) => ExitCode::from(exit.0),

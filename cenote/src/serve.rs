@@ -342,6 +342,9 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
                 return;
             }
             notify::tell(notify::STOPPING);
+            // As long as it is answered.
+            let experiments = Arc::clone(&asked);
+            let _ = tokio::task::spawn_blocking(move || experiments.end_experiments()).await;
             // As long as volumes are served.
             let detached = tokio::task::spawn_blocking(move || asked.detach_all_devices());
             let _ = tokio::time::timeout(DEVICES_GRACE, detached).await;

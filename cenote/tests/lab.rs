@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use ::lab::environment::Environment;
 use ::lab::experiment::Experiment;
 use ::lab::fio::Figures;
+use ::lab::report::document::{Block, Document};
 use ::lab::store::{Run, Stage, Store};
 
 const SMALL: &str = r#"
@@ -48,9 +49,22 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
 }
 
+/// The document in the page of a report, which is one script's content.
+fn document(page: &Path) -> Document {
+    let page = fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once("<script type=\"application/json\" id=\"document\">").unwrap();
+    let (json, rest) = rest.split_once("</script>").unwrap();
+    assert!(!json.contains('<') && rest.contains("</html>"), "{json}");
+    serde_json::from_str(json).unwrap()
+}
+
 /// Results of two rounds, as if they had been measured.
 fn planted(directory: &Path) {
-    let experiment = Experiment::parse(SMALL).unwrap();
+    planted_of(SMALL, directory);
+}
+
+fn planted_of(experiment: &str, directory: &Path) {
+    let experiment = Experiment::parse(experiment).unwrap();
     let mut store = Store::create(directory, experiment, Environment::default()).unwrap();
     for (round, iops) in [(0, 100.0), (1, 101.0)] {
         for variant in ["baseline", "log=file"] {
@@ -113,6 +127,50 @@ fn damaged_results_are_told_of_and_what_was_left_can_be_removed() {
         assert!(!left.exists());
         assert_eq!(fs::read(&path).unwrap(), damaged);
     }
+}
+
+#[test]
+fn pages_carry_their_documents_and_only_comparisons_are_written_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let hostile = "</script><script>alert(1)</script> \u{2028} 'so' & `co\\de`";
+    let question = format!("question = {}", serde_json::Value::from(hostile));
+    let experiment = SMALL.replace("question = \"What does a log device change?\"", &question);
+    assert!(experiment.contains("alert(1)"));
+    for name in ["one", "two"] {
+        planted_of(&experiment, &place.join(name));
+    }
+    let told = |arguments: &[&str]| -> serde_json::Value {
+        let output = lab(place, arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let json = told(&["report", "one", "--json"]);
+    let shown = document(&place.join("one/report.html"));
+    assert_eq!(shown.question, hostile);
+    assert_eq!(json["document"], serde_json::to_value(&shown).unwrap());
+    assert_eq!(json["verdicts"], serde_json::json!([]));
+    let kept: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.join("one/report.json")).unwrap()).unwrap();
+    assert_eq!(kept, json);
+    let compare = ["compare", "one", "two", "--json", "-o", "page.html"];
+    let json = told(&compare);
+    let shown = document(&place.join("page.html"));
+    assert_eq!(json["document"], serde_json::to_value(&shown).unwrap());
+    assert_eq!(json["results"].as_array().map(Vec::len), Some(2));
+    // It may be written over, and so may a page of versions that made it by hand.
+    told(&compare);
+    let by_hand = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
+        content=\"width=device-width\"><meta name=\"generator\" content=\"cenote lab\"><title>Results \
+        compared</title>";
+    fs::write(place.join("page.html"), by_hand).unwrap();
+    told(&compare);
+    document(&place.join("page.html"));
+    // The report of an experiment may not.
+    let before = fs::read(place.join("one/report.html")).unwrap();
+    let refused = lab(place, &["compare", "one", "two", "-o", "one/report.html"]);
+    assert!(!refused.status.success() && text(&refused).contains("--force"), "{}", text(&refused));
+    assert_eq!(fs::read(place.join("one/report.html")).unwrap(), before);
 }
 
 #[test]
@@ -197,7 +255,11 @@ fn an_experiment_ends_with_a_report_and_leaves_nothing_else() {
     assert!(risks.len() == 1 && risks[0]["setting"] == "log=file", "{risks:?}");
     let out = directory.path().join("out");
     let page = fs::read_to_string(out.join("report.html")).unwrap();
-    assert!(page.contains("log=file") && page.contains("<svg"), "{page}");
+    let shown = document(&out.join("report.html"));
+    let of_kind = |is: fn(&Block) -> bool| shown.blocks.iter().filter(|block| is(block)).count();
+    assert!(of_kind(|block| matches!(block, Block::Bars { .. })) > 2, "{shown:?}");
+    assert_eq!(of_kind(|block| matches!(block, Block::Courses { .. })), 2, "{shown:?}");
+    assert!(page.contains("log=file"), "{page}");
     // What happened within each run is there, under the run's number.
     let within = findings["within"].as_array().unwrap();
     assert_eq!(within.len(), 8, "{within:?}");
@@ -241,7 +303,8 @@ fn an_experiment_ends_with_a_report_and_leaves_nothing_else() {
         written.len() == 2 && (written.iter().sum::<f64>() / 2.0 / device - 1.0).abs() < 1e-9,
         "{written:?}"
     );
-    assert!(page.contains("<th>runs") && findings["modelled"].is_null(), "{page}");
+    let has_runs = |block: &Block| matches!(block, Block::Table { rows, .. } if rows[0].last().is_some_and(|head| head == "runs"));
+    assert!(of_kind(has_runs) > 2 && findings["modelled"].is_null(), "{shown:?}");
 
     // Nothing is left to do, and nothing is measured again.
     let before = fs::read(out.join("report.csv")).unwrap();
@@ -608,7 +671,7 @@ fn the_layers_of_a_stack_are_measured_beside_each_other() {
     }
     let page = fs::read_to_string(place.join("out/report.html")).unwrap();
     for expected in
-        ["Latency percentiles", "IOPS over time", "<polyline", "Layer 'guest' was measured by fio-"]
+        ["Latency percentiles", "IOPS over time", "\"courses\"", "Layer 'guest' was measured by fio-"]
     {
         assert!(page.contains(expected), "{expected}: {page}");
     }

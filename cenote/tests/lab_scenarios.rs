@@ -33,6 +33,13 @@ fn played(name: &str) -> Vec<Value> {
         .collect();
     left.sort();
     assert_eq!(left, ["report.html", "report.json", "report.md"], "the disks are gone");
+    let page = std::fs::read_to_string(directory.path().join("results/report.html")).unwrap();
+    let kinds = |kind: &str| page.matches(&format!("\"kind\":\"{kind}\"")).count();
+    assert!(page.contains(&format!("<title>{name}</title>")) && kinds("table") > 0, "{page}");
+    let document = &report["document"];
+    assert_eq!((&document["title"], document["blocks"].is_array()), (&name.into(), true));
+    let bars = document["blocks"].as_array().unwrap().iter().filter(|block| block["kind"] == "bars");
+    assert!(kinds("bars") > 0 && bars.count() == kinds("bars"), "{page}");
     report["figures"].as_array().unwrap().clone()
 }
 

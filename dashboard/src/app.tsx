@@ -1,10 +1,11 @@
 // The frame: navigation, who is signed in, the connection, and the page that the address names.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { signOut } from "./api/client";
-import { Dialogs, Modal, Notes } from "./parts/deed";
+import { Dialogs, Modal, Notes, openDialog } from "./parts/deed";
 import { Badge, Button, Icon } from "./parts/ui";
 import { Overview, statusNews } from "./pages/overview";
 import { link, SignIn } from "./pages/sign-in";
+import { OwnPassword } from "./pages/users";
 import { PAGES } from "./pages";
 import { useQuery } from "./query";
 import { route, to } from "./route";
@@ -138,6 +139,9 @@ function Shell() {
             <span class="muted">{who ? S.roles[who.role] : ""}</span>
           </p>
           <ThemeSwitch />
+          <Button kind="quiet" icon="lock" onClick={() => openDialog(<OwnPassword />)}>
+            {S.users.own}
+          </Button>
           <Button
             kind="quiet"
             onClick={async () => {

@@ -120,3 +120,102 @@ export function useQuery<A extends Action>(
     reload,
   };
 }
+
+type Entries = ReplyOf<"dataset-list">["entries"];
+export interface Pages {
+  entries: Entries;
+  failed: ReplyOf<"dataset-list">["failed"];
+  /** Whether there are more than these. */
+  has: boolean;
+  busy: boolean;
+  loaded: boolean;
+  error: ApiError | undefined;
+  more: (many?: number) => void;
+  reload: () => void;
+}
+/** A long list a page at a time. After news all that was loaded is asked for again, in one page. */
+export function usePages(
+  request: RequestOf<"dataset-list">,
+  limit: number,
+  on: (news: News) => boolean,
+): Pages {
+  const key = JSON.stringify(request);
+  const [state, setState] = useState<{
+    key: string;
+    entries: Entries;
+    failed: Pages["failed"];
+    next?: string | null | undefined;
+    busy: boolean;
+    loaded: boolean;
+    error?: ApiError;
+  }>({ key, entries: [], failed: [], busy: true, loaded: false });
+  const now = useRef(state);
+  now.current = state;
+  const running = useRef<AbortController | undefined>(undefined);
+  const load = useCallback(
+    (after: string | undefined, before: Entries, many: number) => {
+      running.current?.abort();
+      const mine = new AbortController();
+      running.current = mine;
+      setState((old) =>
+        old.key === key ? { ...old, busy: true } : { ...old, key, busy: true, loaded: false },
+      );
+      ask("dataset-list", { ...request, limit: many, ...(after ? { after } : {}) }, mine.signal).then(
+        (page) => {
+          if (running.current !== mine) return;
+          running.current = undefined;
+          setState({
+            key,
+            entries: before.length ? [...before, ...page.entries] : page.entries,
+            failed: page.failed,
+            next: page.next,
+            busy: false,
+            loaded: true,
+          });
+        },
+        (error: unknown) => {
+          if (running.current !== mine) return;
+          running.current = undefined;
+          const shown = error instanceof ApiError ? error : new ApiError("failed", String(error), 0);
+          setState((old) => ({ ...old, key, busy: false, loaded: true, error: shown }));
+        },
+      );
+    },
+    [key],
+  );
+  const reload = useCallback(
+    () => load(undefined, [], Math.max(limit, now.current.key === key ? now.current.entries.length : 0)),
+    [key],
+  );
+  useEffect(() => {
+    setState({ key, entries: [], failed: [], busy: true, loaded: false });
+    load(undefined, [], limit);
+    let later: ReturnType<typeof setTimeout> | undefined;
+    const leave = listen((news) => {
+      if (later || !(ALWAYS.has(news.what) || on(news))) return;
+      later = setTimeout(() => {
+        later = undefined;
+        reload();
+      }, 250);
+    });
+    return () => {
+      leave();
+      clearTimeout(later);
+      running.current?.abort();
+      running.current = undefined;
+    };
+  }, [key]);
+  const mine = state.key === key;
+  return {
+    entries: mine ? state.entries : [],
+    failed: mine ? state.failed : [],
+    has: mine && Boolean(state.next),
+    busy: !mine || state.busy,
+    loaded: mine && state.loaded,
+    error: mine ? state.error : undefined,
+    more: (many = limit) => {
+      if (mine && state.next && !running.current) load(state.next, state.entries, many);
+    },
+    reload,
+  };
+}

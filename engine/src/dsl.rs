@@ -46,6 +46,7 @@ mod space_check;
 mod sync_task;
 mod walk;
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use ondisk::bookmark::BookmarkPhys;
@@ -66,13 +67,17 @@ pub(crate) use mos::{Mos, ValueExt, zap_value};
 pub use pool::DslPool;
 pub(crate) use pool::Opened;
 use pool_space::PoolSpace;
+pub use properties::Wanted;
 pub(crate) use space::Since;
 pub use space_check::{DatasetRoom, Level, Spare, with_room};
 pub use sync_task::{Asker, SyncTask};
-pub use walk::{Entry, Kind, Walk, is_hidden, order};
+pub use walk::{Entry, Kind, Walk, is_hidden, order, order_of};
 
 /// The deepest that names can nest: a name is at most 255 bytes.
 const MAX_DEPTH: usize = 128;
+
+/// How many snapshots may be looked at for the oldest one.
+const MAX_TRIES: usize = 64;
 
 /// The datasets of an open pool.
 #[derive(Debug)]
@@ -359,6 +364,62 @@ impl Dsl {
         }
         snapshots.sort_by(|a, b| (a.phys.creation_txg, &a.name).cmp(&(b.phys.creation_txg, &b.name)));
         Ok(snapshots)
+    }
+
+    /// Up to `limit` snapshots of `head` that follow the one called `after`, in the order of time or against
+    /// it. Only these are read, along the chain. `None` where their place cannot be found without all others.
+    pub async fn some_snapshots(
+        &self,
+        head: &Dataset,
+        after: Option<&str>,
+        newest_first: bool,
+        limit: usize,
+    ) -> Result<Option<Vec<Dataset>>> {
+        if head.phys.snapnames_zap.is_none() {
+            return Ok(Some(Vec::new()));
+        }
+        let entries = self.mos.u64_entries(head.phys.snapnames_zap).await?;
+        let names: HashMap<u64, &str> =
+            entries.iter().map(|(name, object)| (*object, name.as_str())).collect();
+        let next = |of: &Dataset| if newest_first { of.phys.prev_snap } else { of.phys.next_snap };
+        let mut at = match after {
+            Some(after) => match self.snapshot(head, after).await? {
+                Some(snapshot) => next(&snapshot),
+                None => return Ok(None),
+            },
+            None if newest_first => head.phys.prev_snap,
+            None => match self.oldest_snapshot(head, &names).await? {
+                Some(oldest) => oldest,
+                None => return Ok(names.is_empty().then(Vec::new)),
+            },
+        };
+        let mut found = Vec::new();
+        while found.len() < limit
+            && let Some(name) = names.get(&at.get())
+        {
+            if found.len() > names.len() {
+                return Err(Error::corrupt(&head.name, "its snapshots form a loop"));
+            }
+            let snapshot = self.open_snapshot(head, name, at).await?;
+            at = next(&snapshot);
+            found.push(snapshot);
+        }
+        Ok(Some(found))
+    }
+
+    /// The snapshot of `head` before which there is none of it, if that is one of those that were made as the
+    /// first objects.
+    async fn oldest_snapshot(&self, head: &Dataset, names: &HashMap<u64, &str>) -> Result<Option<ObjectId>> {
+        let mut objects: Vec<u64> = names.keys().copied().collect();
+        objects.sort_unstable();
+        for object in objects.into_iter().take(MAX_TRIES) {
+            let name = names.get(&object).copied().unwrap_or_default();
+            let snapshot = self.open_snapshot(head, name, ObjectId(object)).await?;
+            if !names.contains_key(&snapshot.phys.prev_snap.get()) {
+                return Ok(Some(ObjectId(object)));
+            }
+        }
+        Ok(None)
     }
 
     /// The bookmarks of `head`, by name.

@@ -49,7 +49,7 @@ const REPEATED: Duration = Duration::from_secs(900);
 const MAX_PLACES: usize = 2000;
 /// The classes of all events that are posted here. Hooks for others are refused, so that one that is missing
 /// here cannot be asked for: [`Events::post`] checks that in tests.
-pub const CLASSES: [&str; 44] = [
+pub const CLASSES: [&str; 45] = [
     "ereport.fs.zfs.checksum",
     "ereport.fs.zfs.data",
     "ereport.fs.zfs.delay",
@@ -68,6 +68,7 @@ pub const CLASSES: [&str; 44] = [
     "sysevent.fs.zfs.errorscrub_resume",
     "sysevent.fs.zfs.errorscrub_start",
     "sysevent.fs.zfs.history_event",
+    HOOK_FAILED,
     "sysevent.fs.zfs.pool_create",
     "sysevent.fs.zfs.pool_destroy",
     "sysevent.fs.zfs.pool_export",
@@ -95,6 +96,9 @@ pub const CLASSES: [&str; 44] = [
     "sysevent.fs.zfs.vdev_spare",
     "sysevent.fs.zfs.volume_delay",
 ];
+
+/// The class of the events by which a daemon tells that a hook failed. OpenZFS has none.
+pub const HOOK_FAILED: &str = "sysevent.fs.zfs.hook_failed";
 
 /// The most datasets that are remembered as written lately.
 const MAX_WRITTEN: usize = 16;

@@ -38,6 +38,7 @@ use crate::store::{Stage, Store};
 pub use best::{Best, BestFor, Rival};
 pub use claims::{Claimed, Standing};
 pub use conclusion::{Outcome, base_words, noise_share, noise_words};
+pub(crate) use conclusion::{cost_words, risk_words};
 pub use contrast::{Contrast, Subject};
 pub use judge::{Compared, Noise, Verdict, Why};
 pub(crate) use judge::{judged, verdicts};

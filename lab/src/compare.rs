@@ -21,7 +21,7 @@
 //! simulation, with a fixed seed, and where chance hardly reaches by the bound that as many places cannot be
 //! more probable than the sum of each (Bonferroni): so that a change is also found among hundreds of series.
 
-mod html;
+mod shown;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,7 @@ use crate::experiment::Metric;
 use crate::stats::{self, Estimate};
 use crate::store::Store;
 
-pub use html::{PAGE_MARK, page};
+pub use shown::{PAGE_MARK, document_of, json, page};
 pub use text::text;
 
 /// Results that changes can be found in.
@@ -204,13 +204,18 @@ impl Compared {
     }
 
     fn in_words(&self) -> String {
+        let sentences = self.sentences().into_iter().chain(self.cautions()).chain(self.differ());
+        sentences.collect::<Vec<_>>().join(" ")
+    }
+
+    /// What was found by the goal's metric.
+    fn sentences(&self) -> Vec<String> {
         let of_goal: Vec<&Series> = self.series.iter().filter(|series| series.metric == self.goal).collect();
         if of_goal.is_empty() {
-            let differs = self.differ().unwrap_or_default();
-            return format!("They have no workload and metric in common. {differs}").trim_end().to_owned();
+            return vec!["They have no workload and metric in common.".to_owned()];
         }
         let name = |series: &Series| format!("{} with \"{}\"", series.variant, series.workload);
-        let mut sentence = String::new();
+        let mut sentences = Vec::new();
         for (verdict, word) in [(Verdict::Better, "better"), (Verdict::Worse, "worse")] {
             let ratio = |series: &Series| series.last_to_first.comparison.ratio.value;
             let mut differing: Vec<&&Series> =
@@ -224,8 +229,8 @@ impl Compared {
                     (_, 1) => String::new(),
                     (differing, all) => format!(" in {differing} of {all}"),
                 };
-                sentence.push_str(&format!(
-                    "The last has {word} {}{of_how_many}: {}. ",
+                sentences.push(format!(
+                    "The last has {word} {}{of_how_many}: {}.",
                     self.goal.title(),
                     first_of(&names.collect::<Vec<_>>(), MOST_SERIES)
                 ));
@@ -234,21 +239,19 @@ impl Compared {
         let undecided = of_goal.iter().filter(|series| series.last_to_first.verdict == Verdict::Undecided);
         let undecided: Vec<String> = undecided.map(|series| name(series)).collect();
         let title = self.goal.title();
-        match (sentence.is_empty(), undecided.is_empty()) {
-            (true, true) => {
-                sentence =
-                    format!("No difference in {title} between the first and the last, of a tenth or more. ");
-            }
-            (true, false) => {
-                sentence = format!(
+        if sentences.is_empty() {
+            sentences.push(match undecided.is_empty() {
+                true => {
+                    format!("No difference in {title} between the first and the last, of a tenth or more.")
+                }
+                false => format!(
                     "Nothing was shown to differ in {title} between the first and the last, but not all \
-                     could be decided. "
-                );
-            }
-            _ => {}
+                     could be decided."
+                ),
+            });
         }
         if !undecided.is_empty() {
-            sentence.push_str(&format!("Undecided: {}. ", first_of(&undecided, MOST_SERIES)));
+            sentences.push(format!("Undecided: {}.", first_of(&undecided, MOST_SERIES)));
         }
         let changes =
             of_goal.iter().flat_map(|series| series.changes.iter().map(move |change| (series, change)));
@@ -261,23 +264,33 @@ impl Compared {
             })
             .collect();
         if !changes.is_empty() {
-            sentence.push_str(&format!("Over time: {}. ", first_of(&changes, MOST_SERIES)));
+            sentences.push(format!("Over time: {}.", first_of(&changes, MOST_SERIES)));
         }
+        sentences
+    }
+
+    /// Whether something was found by the goal's metric, be it that nothing differs.
+    fn is_answered(&self) -> bool {
+        let mut of_goal = self.series.iter().filter(|series| series.metric == self.goal);
+        of_goal.any(|series| series.last_to_first.verdict != Verdict::Undecided || !series.changes.is_empty())
+    }
+
+    /// What a reader must know of these results.
+    fn cautions(&self) -> Vec<String> {
         let modelled = self.results.iter().filter(|given| given.modelled.is_some()).count();
+        let mut cautions = Vec::new();
         if modelled > 0 {
             let (which, more) = match modelled == self.results.len() {
                 true => ("All", ""),
                 false => ("Some", ", and figures of a model must not be compared with real ones"),
             };
-            sentence.push_str(&format!(
-                "{which} of these results are modelled: there was no such hardware{more}. "
-            ));
+            cautions
+                .push(format!("{which} of these results are modelled: there was no such hardware{more}."));
         }
         if self.results.iter().any(|given| given.unfinished.is_some()) {
-            sentence.push_str("Not all of these results are finished. ");
+            cautions.push("Not all of these results are finished.".to_owned());
         }
-        sentence.push_str(&self.differ().unwrap_or_default());
-        sentence.trim_end().to_owned()
+        cautions
     }
 
     /// That they differ in more than figures, where they do.
@@ -555,7 +568,12 @@ mod tests {
     use crate::environment::Environment;
     use crate::experiment::Experiment;
     use crate::fio::Figures;
+    use crate::report::document::{Bar, Block, Class};
     use crate::store::{Run, Stage};
+
+    fn bars(block: &Block) -> Option<&[Bar]> {
+        if let Block::Bars { bars, .. } = block { Some(bars) } else { None }
+    }
 
     /// A result whose two variants have these IOPS, with noise within it.
     fn result(directory: &std::path::Path, baseline: f64, change: f64, began: u64, seed: u64) -> Store {
@@ -616,8 +634,23 @@ mod tests {
         assert_eq!(change.verdict, Verdict::Better);
         assert!((change.comparison.ratio.low..=change.comparison.ratio.high).contains(&1.3), "{change:?}");
         assert!(compared.verdict.contains("f=1 with \"w\""), "{}", compared.verdict);
-        let (text, page) = (text(&compared), page(&compared));
-        assert!(text.contains("f=1") && page.contains("f=1") && page.contains("<svg"), "{text}");
+        let (text, document) = (text(&compared), document_of(&compared));
+        assert!(text.contains("f=1") && document.texts().contains("f=1"), "{text}");
+        assert!(document.answer.as_ref().is_some_and(|answer| answer.is_answered), "{document:?}");
+        let bars: Vec<&[Bar]> = document.blocks.iter().filter_map(bars).collect();
+        // The variant, the baseline and its twin.
+        assert_eq!(bars.len(), 3, "{document:?}");
+        let classes = |bars: &[Bar]| bars.iter().map(|bar| bar.class).collect::<Vec<_>>();
+        assert!(bars.iter().any(|bars| classes(bars) == [Class::Baseline, Class::Better]), "{bars:?}");
+        let page = page(&compared).unwrap();
+        assert!(page.find(PAGE_MARK).is_some_and(|at| at < 1024) && page.contains("f=1"), "{page}");
+        // Only pages like it may be written over without being asked.
+        assert!(!crate::report::page(&document).unwrap().contains(PAGE_MARK));
+        let json: serde_json::Value = serde_json::from_str(&json(&compared).unwrap()).unwrap();
+        // Parsed from a text, as the other one.
+        let told = serde_json::to_string(&document).unwrap();
+        assert_eq!(json["document"], serde_json::from_str::<serde_json::Value>(&told).unwrap());
+        assert_eq!(json["verdict"], compared.verdict);
         let turned = Compared::of(&[paths[1].clone(), paths[0].clone()]).unwrap();
         assert_eq!(series(&turned, "f=1").last_to_first.verdict, Verdict::Worse);
         assert!(Compared::of(&paths[..1]).is_err());
@@ -663,7 +696,7 @@ mod tests {
         let stores = [result(&paths[0], 1000.0, 1000.0, 10, 1), result(&paths[1], 1000.0, 1000.0, 20, 2)];
         drop(stores);
         let real = Compared::of(&paths).unwrap();
-        assert!(!text(&real).contains("odelled") && !page(&real).contains("odelled:"));
+        assert!(!text(&real).contains("odelled") && !document_of(&real).texts().contains("odelled"));
         let results = [given(Some("nvme")), given(None)].to_vec();
         let mut one = Compared { results, ..real };
         one.verdict = one.in_words();
@@ -671,7 +704,9 @@ mod tests {
             text(&one).contains("Some of these results are modelled")
                 && text(&one).contains("modelled: nvme")
         );
-        assert!(page(&one).contains("modelled: nvme"));
+        let document = document_of(&one);
+        assert!(document.texts().contains("modelled: nvme"));
+        assert!(document.notes[0].starts_with("Some of these results are modelled"), "{document:?}");
     }
 
     #[test]
@@ -695,7 +730,10 @@ mod tests {
         assert!(!longer.series.is_empty() && longer.differences[0].starts_with("workload w, seconds: "));
         assert!(longer.verdict.starts_with("No difference in IOPS"), "{}", longer.verdict);
         assert!(longer.verdict.contains("They differ in other things as well: workload w, seconds."));
-        assert!(text(&longer).contains("session of its own") && page(&longer).contains("session of its own"));
+        assert!(
+            text(&longer).contains("session of its own")
+                && document_of(&longer).texts().contains("session of its own")
+        );
         // Ones without runs of the raw device say so.
         result(&paths[3], 1000.0, 1000.0, 40, 4);
         let unfinished = of(3);

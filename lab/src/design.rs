@@ -63,7 +63,7 @@ impl<'a> Design<'a> {
 
     /// Whether a workload writes to what is measured, so that it can be written before as well. Traces are
     /// read to find that out.
-    pub(crate) fn overwrites(self) -> bool {
+    pub fn overwrites(self) -> bool {
         let others = self.values_of("rw");
         let is_always_other =
             self.settings.contains_key("rw") || self.factors.iter().any(|factor| factor.name == "rw");

@@ -290,7 +290,7 @@ impl Experiment {
     }
 
     /// Rounds at least.
-    pub(crate) fn least_rounds(&self) -> usize {
+    pub fn least_rounds(&self) -> usize {
         self.more_rounds.unwrap_or(0).max(self.rounds)
     }
 

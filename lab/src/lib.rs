@@ -49,7 +49,7 @@
 //! | [`analysis`] | from runs to findings |
 //! | [`compare`] | results side by side, and changes over time |
 //! | [`advice`] | what to change about a live pool, with evidence |
-//! | [`report`] | findings as HTML, Markdown, CSV and JSON |
+//! | [`report`] | findings as documents: a page, Markdown, CSV and JSON |
 //! | `table` | text tables |
 //! | [`medium`] | the medium below devices and files |
 //! | [`models`] | formulas that predict what a setting or a layout costs |

@@ -14,6 +14,7 @@
 //! | [`cache_reads`] | what cache devices would answer of a pool's reads |
 //! | [`slog`] | the largest log device that can be of use |
 //! | [`compression`] | ratio and speed of each algorithm on real data |
+//! | [`layouts`] | layouts for so many disks, side by side, by the first three |
 //! | [`client_latency`] | the latency between a client and the pool |
 //! | `sample` | blocks of the user's files |
 
@@ -23,6 +24,7 @@ pub mod compression;
 pub mod dedup;
 pub mod dedup_table;
 pub mod l2arc;
+pub mod layouts;
 pub mod rebuild;
 mod sample;
 pub mod slog;

@@ -10,6 +10,8 @@
 //! | names and values of fio's options | fio itself, which reads its arguments and does nothing (`--parse-only`) |
 //! | traces and sources of copies, measured files and devices, the directory of results, free space | the machine: [`faults_here`] |
 
+mod planned;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,13 +23,15 @@ use crate::experiment::{
 use crate::fio::{self, Endpoint};
 use crate::plan::{Plan, Variant, VariantKind};
 use crate::setting::DEVICE_LUKS;
-use crate::site::{Access, DatasetKind, Named, Server};
+use crate::site::{Access, DatasetKind, Server};
 use crate::size::Size;
 use crate::store;
 use crate::subprocess::is_program;
 use crate::target;
 use crate::trace::Trace;
 use ondisk::nearest::meant;
+
+pub use planned::{Planned, left_out_words, planned, told};
 
 /// fio is asked about so many different jobs at most.
 const MOST_ASKED: usize = 200;
@@ -348,23 +352,26 @@ fn room(experiment: &Experiment, directory: &Path) -> Vec<String> {
             require(path, size, "the target");
         }
     }
-    if experiment.target.pools().is_some() && experiment.faults().is_empty() {
-        let plan = Plan::new(experiment, None, 0);
-        let needs = plan.variants().iter().filter(|variant| variant.kind != VariantKind::Device);
-        let needs = needs.filter_map(|variant| target::needs(experiment, &variant.settings).ok());
-        let raw = plan.variants().iter().any(|variant| variant.kind == VariantKind::Device);
-        let raw = if raw { size.0 } else { 0 };
-        let together = needs.clone().fold(raw, |sum, need| sum.saturating_add(need.filled.0));
-        if experiment.target.disks().is_empty() {
-            require(directory, Size(together >> 20 << 20), "all variants together");
-        }
-        if let Some(most) =
-            needs.filter(|_| experiment.target.disks().is_empty()).map(|need| need.at_most).max()
-        {
-            require(directory, most, "the devices of a pool");
-        }
+    if let Some((together, most)) = space(experiment).filter(|_| experiment.target.disks().is_empty()) {
+        require(directory, Size(together.0 >> 20 << 20), "all variants together");
+        require(directory, most, "the devices of a pool");
     }
     all
+}
+
+/// What the data of all variants take together, and what the devices of the largest pool do, where the lab
+/// makes pools.
+fn space(experiment: &Experiment) -> Option<(Size, Size)> {
+    if experiment.target.pools().is_none() || !experiment.faults().is_empty() {
+        return None;
+    }
+    let plan = Plan::new(experiment, None, 0);
+    let needs = plan.variants().iter().filter(|variant| variant.kind != VariantKind::Device);
+    let needs = needs.filter_map(|variant| target::needs(experiment, &variant.settings).ok());
+    let raw = plan.variants().iter().any(|variant| variant.kind == VariantKind::Device);
+    let raw = if raw { experiment.target.size().0 } else { 0 };
+    let together = needs.clone().fold(raw, |sum, need| sum.saturating_add(need.filled.0));
+    Some((Size(together), needs.map(|need| need.at_most).max().unwrap_or_default()))
 }
 
 /// Bytes that are free where something is to be made.
@@ -373,99 +380,6 @@ fn free(at: &Path) -> Option<Size> {
     let exists: PathBuf = absolute.ancestors().find(|above| above.exists())?.to_owned();
     let stat = rustix::fs::statvfs(&exists).ok()?;
     Some(Size(stat.f_bavail.saturating_mul(stat.f_frsize) >> 20 << 20))
-}
-
-/// The plan in words.
-pub fn told(experiment: &Experiment) -> String {
-    let plan = Plan::new(experiment, None, experiment.seed());
-    let rounds = experiment.least_rounds();
-    let runs = plan.round_length() * rounds + experiment.search_runs();
-    let mut text = format!("{}: {}\n", experiment.name, experiment.question);
-    let size = experiment.target.size();
-    let paths = experiment.target.paths();
-    if !paths.is_empty() {
-        let overwrites = experiment.design().overwrites();
-        for path in paths {
-            let what = match (path.exists(), overwrites) {
-                (false, true) => "made and filled, as it is not there, and written",
-                (false, false) => "made and filled, as it is not there, and then only read",
-                (true, _) if path.is_dir() => "files of the lab's own are made in it and written",
-                (true, true) => "written",
-                (true, false) => "only read",
-            };
-            text.push_str(&format!("{} of {}: {what}\n", size, path.display()));
-        }
-    }
-    for uri in experiment.target.uris() {
-        let what = if experiment.design().overwrites() { "written" } else { "only read" };
-        text.push_str(&format!("{size} of {uri}: {what}\n"));
-    }
-    for layer in experiment.target.elsewhere() {
-        let what = if experiment.design().overwrites() { "written" } else { "only read" };
-        text.push_str(&format!("{size} of {}: {what}\n", layer.title()));
-    }
-    if let Some(Named::Volume(volume)) = experiment.target.named().first() {
-        let what = if experiment.design().overwrites() { "written" } else { "only read" };
-        text.push_str(&format!("{size} of {volume}: {what}, and its properties are set back afterwards\n"));
-    }
-    for disk in experiment.target.disks() {
-        text.push_str(&format!("{}: a pool is made of it, which overwrites it\n", disk.display()));
-    }
-    if plan.turns() > 1 {
-        text.push_str(&format!("{} {}\n", plan.turns(), experiment.target.facts().turns.planned));
-    }
-    text.push_str(&format!("{}:\n", counted(plan.variants().len(), "variant")));
-    for variant in plan.variants() {
-        let settings: Vec<String> =
-            variant.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        text.push_str(&format!("  {}: {}\n", variant.name, settings.join(" ")));
-    }
-    for (variant, workloads) in plan.left_out(experiment) {
-        text.push_str(&format!("{}\n", left_out_words(experiment, variant, &workloads)));
-    }
-    text.push_str(&format!("{}:\n", counted(experiment.workloads.len(), "workload")));
-    for workload in &experiment.workloads {
-        let (rw, bs, depth, seconds) = (&workload.rw, workload.bs, workload.iodepth, workload.seconds);
-        let most = if workload.trace.is_some() { ", or as long as its trace is" } else { "" };
-        // fio prefers several sizes to one.
-        let sizes =
-            workload.options.get("bssplit").map_or_else(|| bs.to_string(), |many| format!("bssplit={many}"));
-        let jobs = workload.options.get("numjobs").filter(|jobs| *jobs != "1");
-        let jobs = jobs.map_or_else(String::new, |jobs| format!(" in each of {jobs} jobs"));
-        let rest =
-            workload.options.iter().filter(|(name, _)| !["bssplit", "numjobs"].contains(&name.as_str()));
-        let rest: String = rest.map(|(name, value)| format!(", {name}={value}")).collect();
-        text.push_str(&format!(
-            "  {}: {rw} {sizes}, depth {depth}{jobs}{rest}, {seconds} s{most}\n",
-            workload.name
-        ));
-    }
-    let most = if experiment.workloads.iter().any(|it| it.trace.is_some()) { "at most" } else { "about" };
-    let seconds: f64 = experiment.workloads.iter().map(|it| it.seconds + it.ramp_seconds).sum();
-    let each = seconds / experiment.workloads.len().max(1) as f64;
-    text.push_str(&format!(
-        "{runs} runs in {rounds} rounds{}: {most} {:.0} s of measuring, and the filling\n",
-        experiment.max_rounds.map_or_else(String::new, |most| format!(" at least, {most} at most")),
-        each * runs as f64
-    ));
-    text
-}
-
-/// So many of something.
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
-/// Which of its workloads a variant is not run with, and why.
-pub fn left_out_words(experiment: &Experiment, variant: &Variant, workloads: &[&str]) -> String {
-    let with = match workloads.len() == experiment.workloads.len() {
-        true => String::new(),
-        false => format!(" with {}", workloads.join(", ")),
-    };
-    if let Some(why) = experiment.target.fault_of_settings(&variant.settings) {
-        return format!("Left out: {}{with}: {why}.", variant.name);
-    }
-    format!("Left out: {}{with}, as its layout does not survive so many missing devices.", variant.name)
 }
 
 #[cfg(test)]
@@ -665,40 +579,6 @@ mod tests {
         assert!(wrong.len() == 1 && wrong[0].contains("thinktime"), "{wrong:#?}");
         let wrong = told("[[factor]]\nname = \"fio.rwmixwrite\"\nvalues = [\"1\", \"x2\"]\n", "");
         assert!(wrong.len() == 1 && wrong[0].contains("fio.rwmixwrite=x2"), "{wrong:#?}");
-    }
-
-    #[test]
-    fn options_of_workloads_are_told() {
-        let of = |options: &str| {
-            told(&experiment("", &format!("rw = \"randrw\"\niodepth = 8\noptions = {{ {options} }}")))
-        };
-        let text = of("numjobs = \"2\", rate = \"1m\", thinktime = \"5\"");
-        assert!(text.contains("randrw 4K, depth 8 in each of 2 jobs, rate=1m, thinktime=5, "), "{text}");
-        let text = of("bssplit = \"8k/50:64k/50\"");
-        assert!(text.contains("randrw bssplit=8k/50:64k/50, depth 8, "), "{text}");
-    }
-
-    #[test]
-    fn what_is_made_is_not_told_as_only_read() {
-        let directory = tempfile::tempdir().unwrap();
-        let at = |name: &str| directory.path().join(name);
-        fs::write(at("theirs"), "x").unwrap();
-        fs::create_dir(at("directory")).unwrap();
-        for (name, rw, what) in [
-            ("theirs", "read", "theirs: only read\n"),
-            ("theirs", "write", "theirs: written\n"),
-            ("new", "read", "new: made and filled, as it is not there, and then only read\n"),
-            ("new", "write", "new: made and filled, as it is not there, and written\n"),
-            ("directory", "read", "directory: files of the lab's own are made in it and written\n"),
-        ] {
-            let text = format!(
-                "name = \"x\"\n[target]\nkind = \"path\"\npath = \"{}\"\nsize = \"1M\"\n[[workload]]\nname = \
-                 \"w\"\nrw = \"{rw}\"\n",
-                at(name).display()
-            );
-            let told = told(&Experiment::parse(&text).unwrap());
-            assert!(told.contains(what), "{told}");
-        }
     }
 
     #[test]

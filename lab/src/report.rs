@@ -1,15 +1,26 @@
 //! Findings for people and programs.
+//!
+//! Each form says the same. A [`document::Document`] has all of it as data: tables, sentences and plots, in the
+//! order in which they are read.
+//!
+//! | form | from |
+//! |---|---|
+//! | `report.html` | the document, in the one page that shows all documents ([`page()`]) |
+//! | `report.md`, and the terminal | the same tables and sentences, without plots |
+//! | `report.json` | findings, experiment and machine; the document; and [`verdicts`](Verdict): what to set |
+//! | `report.csv` | a line for each run |
 
-mod charts;
 mod choices;
+pub mod document;
 mod figures;
 mod grid;
 mod guests;
-mod html;
 mod markdown;
-mod plot;
+mod page;
 mod section;
+mod shown;
 mod subject;
+mod verdicts;
 mod workloads;
 
 use std::path::PathBuf;
@@ -32,15 +43,16 @@ pub fn write(store: &Store) -> Result<Vec<PathBuf>> {
     let findings = analysis::findings(store);
     let json = json(store, &findings)?;
     Ok(vec![
-        store.write("report.html", &html::page(store, &findings))?,
+        store.write("report.html", &page(&document_of(store, &findings))?)?,
         store.write("report.md", &markdown(store, &findings))?,
         store.write("report.csv", &csv(store, &findings))?,
         store.write("report.json", &json)?,
     ])
 }
 
-/// All that the page says, for programs: the findings, and beside them the experiment, the machine, the
-/// tables (`sections`), what is to be heeded (`cautions`) and how it was measured (`facts`).
+/// For programs: the findings, and beside them the experiment, the machine, the tables (`sections`), what is
+/// to be heeded (`cautions`), how it was measured (`facts`), what to set (`verdicts`), and all that the page
+/// shows (`document`).
 pub fn json(store: &Store, findings: &Findings) -> Result<String> {
     let experiment = store.experiment();
     let cautions = experiment.workloads.iter();
@@ -60,6 +72,8 @@ pub fn json(store: &Store, findings: &Findings) -> Result<String> {
             })
             .collect(),
         facts: markdown::facts(store, findings),
+        verdicts: verdicts::all(experiment, findings),
+        document: document_of(store, findings),
     };
     serde_json::to_string_pretty(&whole)
         .map_err(|error| Error::Results { path: store.directory().to_owned(), what: error.to_string() })
@@ -76,6 +90,8 @@ struct Whole<'a> {
     sections: Vec<Section>,
     cautions: Vec<Caution<'a>>,
     facts: Vec<String>,
+    verdicts: Vec<Verdict>,
+    document: Document,
 }
 
 /// A warning against misreading a workload's figures.
@@ -85,9 +101,11 @@ struct Caution<'a> {
     text: String,
 }
 
-pub(crate) use html::STYLE;
+use document::Document;
 pub use markdown::{brief, markdown};
-pub(crate) use plot::{Bar, bars, escaped};
+pub use page::page;
+pub use shown::document_of;
+pub use verdicts::Verdict;
 
 /// Every run, a line each, with its number, and what of the experiment is modelled and what is missing.
 pub fn csv(store: &Store, findings: &Findings) -> String {
@@ -218,7 +236,7 @@ mod tests {
             assert_eq!(of_run, models.unwrap_or_default());
             let shown: serde_json::Value = serde_json::from_str(&super::of_run(&store, 1).unwrap()).unwrap();
             assert_eq!(shown["modelled"].as_str(), models);
-            for text in [markdown(&store, &findings), html::page(&store, &findings)] {
+            for text in [markdown(&store, &findings), document_of(&store, &findings).texts()] {
                 assert_eq!(text.contains("Modelled: hdd-7200."), models.is_some(), "{text}");
             }
         }
@@ -235,7 +253,7 @@ mod tests {
         }
         let findings = analysis::findings(&store);
         let governor = store.environment().governor.clone();
-        for text in [markdown(&store, &findings), html::page(&store, &findings)] {
+        for text in [markdown(&store, &findings), document_of(&store, &findings).texts()] {
             assert!(text.contains("0.70 in the median, 0.50 to 2.50."), "{text}");
             assert_eq!(text.contains(", governor "), governor.is_some(), "{text}");
         }
@@ -251,13 +269,20 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(json["experiment"]["name"].as_str(), Some(store.experiment().name.as_str()));
         assert!(json["environment"].is_object());
-        let page = html::page(&store, &findings);
+        let page = document_of(&store, &findings).texts();
         let facts: Vec<&str> =
             json["facts"].as_array().unwrap().iter().filter_map(|it| it.as_str()).collect();
-        assert!(facts.iter().all(|fact| page.contains(&html::prose(fact))) && facts.len() > 3, "{facts:?}");
+        assert!(facts.iter().all(|fact| page.contains(fact)) && facts.len() > 3, "{facts:?}");
         let titles: Vec<&str> =
             json["sections"].as_array().unwrap().iter().filter_map(|it| it["title"].as_str()).collect();
         assert!(titles.contains(&"The runs behind the figures"), "{titles:?}");
+        let shown = serde_json::to_string(&document_of(&store, &findings)).unwrap();
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(json["document"], shown);
+        assert_eq!(
+            (shown["title"].as_str(), json["verdicts"].as_array().map(Vec::len)),
+            (Some("x"), Some(0))
+        );
         assert!(titles.iter().all(|title| page.contains(title)), "{titles:?}");
     }
 
@@ -288,7 +313,7 @@ mod tests {
         let only = Store::of_runs(store.experiment().clone(), vec![run]);
         let findings = analysis::findings(&only);
         assert_eq!(findings.layers[0].layers[3], Some(2.6));
-        for form in [markdown(&only, &findings), html::page(&only, &findings)] {
+        for form in [markdown(&only, &findings), document_of(&only, &findings).texts()] {
             assert!(form.contains("on all mirrors") && form.contains("2.60"), "{form}");
         }
         let json: serde_json::Value = serde_json::from_str(&super::json(&only, &findings).unwrap()).unwrap();
@@ -320,7 +345,7 @@ mod tests {
             let findings = analysis::findings(store);
             let forms = [
                 markdown(store, &findings),
-                html::page(store, &findings),
+                document_of(store, &findings).texts(),
                 csv(store, &findings),
                 super::json(store, &findings).unwrap(),
             ];
@@ -336,8 +361,7 @@ mod tests {
         let top = |form: &str, told: &str| {
             form.find(told).is_some_and(|at| at < form.find("No other choice").unwrap_or(0))
         };
-        let on_page = html::prose(&unfinished);
-        assert!(top(&forms[0], &unfinished) && top(&forms[1], &on_page), "{forms:?}");
+        assert!(top(&forms[0], &unfinished) && top(&forms[1], &unfinished), "{forms:?}");
         assert!(forms[..2].iter().all(|form| !form.contains("keep that")), "{forms:?}");
         assert!(forms[2..].iter().all(|form| form.contains("Unfinished: 0 of 5 rounds")), "{forms:?}");
         let plan = crate::found::plan(&store);
@@ -373,7 +397,7 @@ mod tests {
         let findings = analysis::findings(&store);
         assert_eq!((findings.rounds, &findings.unfinished), (2, &None));
         assert!(findings.few.as_ref().is_some_and(|few| few.starts_with("Two rounds only")));
-        for form in [markdown(&store, &findings), html::page(&store, &findings)] {
+        for form in [markdown(&store, &findings), document_of(&store, &findings).texts()] {
             assert!(form.contains("Two rounds only") && !form.contains("keep that"), "{form}");
         }
         // If the user asked for more since, it is not finished.
@@ -392,8 +416,8 @@ mod tests {
         assert_eq!((shown["number"].as_u64(), shown["fio"]["jobs"][0].as_u64()), (Some(4), Some(1)));
         assert!(of_run(&store, 0).is_err() && of_run(&store, 5).is_err());
         // Each figure on the page has the numbers of its runs.
-        let page = html::page(&store, &analysis::findings(&store));
-        assert!(page.contains("<th>runs") && page.contains("<td>2 4"), "{page}");
+        let shown = document_of(&store, &analysis::findings(&store)).texts();
+        assert!(shown.contains("\nruns\n") && shown.contains("\n2 4\n"), "{shown}");
     }
 
     #[test]

@@ -11,10 +11,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-use crate::report::{self, STYLE, escaped};
+use crate::report;
+use crate::report::document::{self, Block, Class, Document};
 use crate::{store, table};
 
 pub use crate::models::bytes;
+pub use crate::report::document::Unit;
 
 /// A story by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub struct Bar {
 pub struct Plot {
     /// What its bars show.
     pub title: String,
+    /// The unit of their values.
+    pub unit: Unit,
     /// The bars, from above.
     pub bars: Vec<Bar>,
 }
@@ -132,24 +136,21 @@ impl Results {
         text
     }
 
+    /// As what the page shows.
+    pub fn document(&self) -> Document {
+        let mut document = Document::new(self.scenario.name, self.scenario.about);
+        document.notes.extend(self.caution.clone());
+        document.blocks = self.parts.iter().flat_map(Part::blocks).collect();
+        document.facts.clone_from(&self.facts);
+        document
+    }
+
     /// As a page that needs nothing else.
-    pub fn page(&self) -> String {
-        let Scenario { name, about } = self.scenario;
-        let caution = self.caution.iter().map(|it| format!("<p class=\"modelled\">{}</p>", escaped(it)));
-        let mut page = format!(
-            "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
-             content=\"width=device-width\"><title>{name}</title><style>{STYLE}</style><h1>{name}</h1>\
-             <p>{}</p>{}",
-            escaped(about),
-            caution.collect::<String>()
-        );
-        for part in &self.parts {
-            page.push_str(&part.page());
-        }
-        page.push_str("<h2>How it was measured</h2>");
-        page.push_str(&list(&self.facts));
-        page.push_str("</html>\n");
-        page
+    ///
+    /// # Errors
+    /// This program has no page for documents.
+    pub fn page(&self) -> Result<String> {
+        report::page(&self.document())
     }
 
     /// For programs: everything.
@@ -157,7 +158,7 @@ impl Results {
     /// # Errors
     /// A figure cannot be written as JSON.
     pub fn json(&self) -> Result<String> {
-        let document = json!({
+        let whole = json!({
             "scenario": self.scenario.name,
             "about": self.scenario.about,
             "quick": self.is_quick,
@@ -166,8 +167,9 @@ impl Results {
             "figures": self.figures,
             "parts": self.parts,
             "facts": self.facts,
+            "document": self.document(),
         });
-        let text = serde_json::to_string_pretty(&document);
+        let text = serde_json::to_string_pretty(&whole);
         let text =
             text.map_err(|error| Error::Results { path: "report.json".into(), what: error.to_string() })?;
         Ok(text + "\n")
@@ -179,7 +181,7 @@ impl Results {
     /// A file cannot be written.
     pub fn write(&self, directory: &Path) -> Result<Vec<PathBuf>> {
         let forms =
-            [("report.html", self.page()), ("report.md", self.markdown()), ("report.json", self.json()?)];
+            [("report.html", self.page()?), ("report.md", self.markdown()), ("report.json", self.json()?)];
         let write = |(name, text): (&str, String)| {
             let path = directory.join(name);
             fs::write(&path, text).map_err(Error::file(&path))?;
@@ -195,46 +197,29 @@ impl Part {
         std::iter::once(head).chain(self.rows.iter().cloned())
     }
 
-    fn page(&self) -> String {
-        let mut page = format!("<h2>{}</h2><table>", escaped(&self.title));
-        let words = table::are_words(&self.all_rows().collect::<Vec<_>>());
-        for (number, row) in self.all_rows().enumerate() {
-            let tag = if number == 0 { "th" } else { "td" };
-            page.push_str("<tr>");
-            for (cell, is_words) in row.iter().zip(&words) {
-                let class = if *is_words { " class=\"words\"" } else { "" };
-                page.push_str(&format!("<{tag}{class}>{}</{tag}>", escaped(cell)));
-            }
-            page.push_str("</tr>");
+    fn blocks(&self) -> Vec<Block> {
+        let mut blocks = vec![Block::heading(2, &self.title), Block::table(self.all_rows().collect())];
+        if !self.sentences.is_empty() {
+            blocks.push(Block::list(self.sentences.clone()));
         }
-        page.push_str("</table>");
-        page.push_str(&list(&self.sentences));
         for plot in &self.plots {
-            page.push_str(&format!("<h3>{}</h3>{}", escaped(&plot.title), plot.svg()));
+            blocks.push(Block::heading(3, &plot.title));
+            blocks.push(plot.block());
         }
-        page
+        blocks
     }
 }
 
 impl Plot {
-    fn svg(&self) -> String {
-        fn drawn(bar: &Bar) -> report::Bar<'_> {
-            report::Bar {
-                label: &bar.label,
-                text: bar.text.clone(),
-                value: bar.value,
-                interval: (bar.value, bar.value),
-                class: if bar.is_bad { "worse" } else { "same" },
-            }
-        }
-        let bars: Vec<report::Bar<'_>> = self.bars.iter().map(drawn).collect();
-        report::bars(&bars, &[])
+    fn block(&self) -> Block {
+        let bar = |bar: &Bar| {
+            let value = document::finite(bar.value);
+            let class = if bar.is_bad { Class::Worse } else { Class::Same };
+            let (label, text) = (bar.label.clone(), bar.text.clone());
+            document::Bar { label, text, value, low: value, high: value, class }
+        };
+        Block::Bars { unit: self.unit, bars: self.bars.iter().map(bar).collect(), lines: Vec::new() }
     }
-}
-
-fn list(items: &[String]) -> String {
-    let items: String = items.iter().map(|item| format!("<li>{}</li>", escaped(item))).collect();
-    if items.is_empty() { items } else { format!("<ul>{items}</ul>") }
 }
 
 /// Makes a directory for results, which must be empty or not exist yet.
@@ -252,13 +237,17 @@ mod tests {
 
     #[test]
     fn a_report_has_its_table_and_sentences_in_every_form() {
-        let bar = |value, is_bad| Bar { label: "a<b".into(), value, text: "x".into(), is_bad };
+        let bar = |value, is_bad| Bar { label: "bad<label".into(), value, text: "x".into(), is_bad };
         let part = Part {
             title: "mirror of 2".into(),
             head: vec!["fault", "lost"],
             rows: vec![vec!["bad memory".into(), "0".into()]],
             sentences: vec!["Nothing is lost.".into()],
-            plots: vec![Plot { title: "lost".into(), bars: vec![bar(1.0, true), bar(2.0, false)] }],
+            plots: vec![Plot {
+                title: "lost".into(),
+                unit: Unit::Count,
+                bars: vec![bar(1.0, true), bar(2.0, false)],
+            }],
         };
         let results = Results {
             scenario: SCENARIOS[0],
@@ -268,13 +257,20 @@ mod tests {
             facts: vec!["once".into()],
             figures: json!([1]),
         };
-        for form in [results.text(), results.markdown(), results.page(), results.json().unwrap()] {
+        for form in [results.text(), results.markdown(), results.page().unwrap(), results.json().unwrap()] {
             for word in ["scrub-of-death", "bad memory", "Nothing is lost.", "modelled"] {
                 assert!(form.contains(word), "{word}: {form}");
             }
         }
-        let page = results.page();
-        assert!(page.contains("a&lt;b") && page.contains("class=\"worse\""), "{page}");
+        let document = results.document();
+        assert!(document.texts().contains("\nbad<label\n") && document.facts == ["once"], "{document:?}");
+        let Some(Block::Bars { bars, unit: Unit::Count, .. }) = document.blocks.last() else {
+            panic!("{document:?}")
+        };
+        assert_eq!(bars.iter().map(|bar| bar.class).collect::<Vec<_>>(), [Class::Worse, Class::Same]);
+        assert!(!results.page().unwrap().contains("bad<label"), "it is written otherwise in a script");
+        let json: Value = serde_json::from_str(&results.json().unwrap()).unwrap();
+        assert_eq!(json["document"], serde_json::to_value(&document).unwrap());
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(results.write(directory.path()).unwrap().len(), 3);
         assert!(make_directory(directory.path()).is_err(), "it is not empty");

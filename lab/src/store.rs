@@ -7,6 +7,7 @@
 //! | `results.redb` | each run with fio's whole output, durable when the run has ended |
 //! | `report.html`, `report.md`, `report.csv`, `report.json` | the findings |
 //! | `devices/`, `mnt/` | the pools, while the experiment runs |
+//! | `.watcher/` | what a program that had it run keeps: nothing of the lab's |
 //! | `claims.json` | files and devices of the user that are written ([`crate::target::in_use`]) |
 //!
 //! # The database
@@ -21,6 +22,7 @@
 mod database;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -43,6 +45,8 @@ const KEPT: TableDefinition<'_, &str, &str> = TableDefinition::new("kept");
 /// The key of the experiment there.
 const EXPERIMENT: &str = "experiment";
 const DATABASE: &str = "results.redb";
+/// The folder of a program that watches the experiment, such as the daemon: the lab leaves it alone.
+const WATCHER: &str = ".watcher";
 
 /// The use of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -533,8 +537,9 @@ pub(crate) fn require_free(directory: &Path) -> Result<()> {
             "it has results of an experiment already; resume that, or choose another directory",
         );
     }
-    // A filesystem that is new has that in it.
-    if entries.flatten().any(|entry| entry.file_name() != "lost+found") {
+    // A filesystem that is new has the one in it, and who watches the experiment keeps the other.
+    let is_allowed = |name: &OsStr| name == "lost+found" || name == WATCHER;
+    if entries.flatten().any(|entry| !is_allowed(&entry.file_name())) {
         return refused(
             directory,
             "this directory is not empty: results need one that is, or that does not exist yet (-o DIR)",

@@ -50,6 +50,7 @@ use crate::api::{
     ApiError, CreateDashboardToken, DashboardRole, DashboardToken, DashboardUser, NewDashboardToken,
     Password, SetDashboardUser,
 };
+use crate::caller::SessionId;
 use links::Links;
 use passwords::{Hashed, Passwords};
 use sessions::Sessions;
@@ -243,6 +244,27 @@ impl Accounts {
             Ok(())
         })?;
         self.sessions.end_of(&request.name);
+        Ok(())
+    }
+
+    /// Gives a user another password in the place of the one that was checked, and ends its other sessions.
+    ///
+    /// # Errors
+    /// The user is gone or has another password by now; the file cannot be written.
+    pub(crate) fn set_password(
+        &self,
+        name: &str,
+        old: &Hashed,
+        new: Hashed,
+        session: &SessionId,
+    ) -> Result<(), ApiError> {
+        self.change(|stored| {
+            let user = stored.users.iter_mut().find(|user| user.name == name && user.password == *old);
+            let why = "cannot change the own password: it was changed meanwhile";
+            user.ok_or_else(|| ApiError::busy(why))?.password = new;
+            Ok(())
+        })?;
+        self.sessions.end_others_of(name, session);
         Ok(())
     }
 

@@ -88,11 +88,17 @@ pub struct Person {
     pub role: Role,
     /// The token by which it came, if any.
     pub token: Option<String>,
+    /// The session by which it came, if any.
+    pub session: Option<SessionId>,
     /// The user of the system that it is, if that is known.
     pub uid: Option<u32>,
     /// Where it comes from.
     pub address: IpAddr,
 }
+
+/// Which session of the dashboard it is: the hash of its number, with which no client is let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionId(pub(crate) String);
 
 /// How long a connection of a caller may last. Clones are about the same one.
 #[derive(Debug, Clone, Default)]
@@ -331,7 +337,9 @@ mod tests {
     fn a_person_has_a_role_and_is_never_root() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let address = "192.0.2.7".parse().unwrap();
-        let person = |role| Person { name: "ann".into(), role, token: None, uid: None, address };
+        let name = "ann".to_owned();
+        let person =
+            |role| Person { name: name.clone(), role, token: None, session: None, uid: None, address };
         for role in [Role::Viewer, Role::Operator, Role::Admin] {
             let caller = Caller::person_of(person(role));
             assert_eq!(Roles::default().of(&caller), Some(role));

@@ -11,6 +11,7 @@
 //! |---|---|---|
 //! | `Daemon::pools` | which pools are open | to look up, insert or remove; never across an `.await` |
 //! | `Daemon::snapshot_turn` | runs of the snapshot schedules, one after the other | across `.await`, by those only |
+//! | `Lab::turn` | experiments that begin, go, or are applied, one after the other | across `.await`, by those only |
 //! | `OpenPool::changes` | mounting, unmounting, keys, changes of datasets and closing of one pool, one after the other; shared by requests that only add datasets or snapshots, until they are served | across `.await`, by those only |
 //! | `OpenPool::mounts`, `OpenPool::connections` | the lists | to look up or change; never across an `.await` |
 //!
@@ -31,6 +32,7 @@
 //! | `streams` | send, receive, diff, and states that are lent |
 //! | `pools` | pools as a whole, and their vdevs |
 //! | `watch` | events, the feed of changes, what follows from them, numbers |
+//! | `lab` | experiments: processes of this program, and what they found |
 //! | `actions`, `admission` | the table of all actions; who may have what, and what is written down of that |
 //! | `open_pool` | an open pool: plain data of all rooms, and the right to change it |
 //!
@@ -44,6 +46,7 @@ mod dashboard;
 mod datasets;
 mod handing;
 mod host;
+mod lab;
 mod mounts;
 mod names;
 mod open_pool;
@@ -81,6 +84,7 @@ pub use actions::{Known, actions, known, openapi};
 pub use dashboard::{Begin, Begun, machine_name};
 pub use handing::HandedSocket;
 use handing::Handing;
+use lab::Lab;
 pub use open_pool::OpenPool;
 use pools::closing::Ending;
 pub use pools::handing_over::{HandedOver, LoadedKey};
@@ -161,6 +165,8 @@ pub struct Daemon {
     /// The threads that serve volumes, once they do.
     shards: OnceLock<Weak<Shards>>,
     ending: Ending,
+    /// What it needs for experiments.
+    lab: Lab,
     /// What it needs to hand over.
     handing: Handing,
     stop: Notify,
@@ -225,6 +231,7 @@ impl Daemon {
             hooks: Hooks::default(),
             shards: OnceLock::new(),
             ending: Ending::default(),
+            lab: Lab::default(),
             handing: Handing::default(),
             stop: Notify::new(),
         }
@@ -362,13 +369,14 @@ impl Daemon {
         })
     }
 
-    /// Closes every pool, by force, and ends the daemon: [`Daemon::stopped`] completes. Blocks the thread,
+    /// Interrupts an experiment, closes every pool, by force, and ends the daemon: [`Daemon::stopped`] completes. Blocks the thread,
     /// which is the request's own.
     ///
     /// # Errors
     /// Pools that were closed as after a crash. What cannot be unmounted is none: it leaves the tree at once
     /// and ends with its last user.
     pub async fn shutdown(self: &Arc<Self>, _: api::Shutdown) -> Result<(), ApiError> {
+        self.end_experiments();
         let closed = self.close_all();
         // A waiter may come later: the permit is kept for it.
         self.stop.notify_one();

@@ -107,6 +107,7 @@ pub async fn serve(
 ) -> std::io::Result<()> {
     socket.gate = daemon.requests_gate().clone();
     daemon.has_socket_at(&socket.listener, socket.file.path());
+    daemon.answers_at(socket.file.path());
     let ending = Arc::clone(&daemon);
     let router = router(daemon, MAX_BODY_BYTES);
     // Connections whose answers last would be waited for.

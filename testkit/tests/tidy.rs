@@ -126,6 +126,7 @@ const SERVER: &[&str] = &[
     "users",
     "socket",
     "cachefile",
+    "progress_file",
     "gate",
     "block",
     "files",
@@ -133,6 +134,8 @@ const SERVER: &[&str] = &[
     "handover",
     "caller",
     "bounded",
+    "outgoing",
+    "smtp",
     "key_server",
     "audit",
     "accounts",
@@ -157,6 +160,7 @@ const SERVER: &[&str] = &[
 /// The same of the command line.
 const CENOTE: &[&str] = &[
     "parameters",
+    "remotes",
     "prompt",
     "progress",
     "table",
@@ -165,6 +169,7 @@ const CENOTE: &[&str] = &[
     "serve",
     "client",
     "output",
+    "remote",
     "command_line",
     "columns",
     "property_list",

@@ -6,7 +6,7 @@ use engine::properties::{Attr, Kind};
 use ondisk::features::Feature;
 use server::api::{Action, DatasetKind, ListDatasets, ListPools, ListVdevs, VdevEntry};
 
-use crate::client;
+use crate::{client, remotes};
 
 /// Words that begin a group of devices.
 const VDEV_WORDS: [&str; 10] =
@@ -16,6 +16,11 @@ const VDEV_WORDS: [&str; 10] =
 fn ask<A: Action>(action: &A) -> Option<A::Reply> {
     client::be_quiet();
     client::call_running(action).ok().flatten()
+}
+
+/// The machines that are kept.
+pub fn remotes() -> Vec<String> {
+    remotes::kept().map_or_else(|_| Vec::new(), |kept| kept.into_iter().map(|remote| remote.name).collect())
 }
 
 /// The open pools.

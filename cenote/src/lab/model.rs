@@ -12,7 +12,8 @@ use lab::models::compression::Compression;
 use lab::models::dedup::{Dedup, Occurring};
 use lab::models::dedup_table::DedupTable;
 use lab::models::l2arc::L2arc;
-use lab::models::rebuild::{Devices, Rebuild};
+use lab::models::layouts::{Disks, Layouts};
+use lab::models::rebuild::{ANNUAL_FAILURE_RATE, BIT_ERROR_RATE, Devices, Rebuild};
 use lab::models::slog::Slog;
 use lab::models::space::Space;
 use lab::models::speed::{self, Placed, Speed, Stable};
@@ -20,11 +21,6 @@ use lab::size::Size;
 
 use super::reads::cache_reads;
 use crate::output::print;
-
-/// The chance that a device fails within a year, unless a person says another one.
-const FAILURES: f64 = 0.015;
-/// The chance that a bit cannot be read.
-const ERRORS: f64 = 1e-15;
 
 /// Layouts that are looked at where none is named.
 const LAYOUTS: [&str; 3] = ["mirror 2", "raidz1 4", "raidz2 6"];
@@ -100,11 +96,25 @@ enum Model {
         #[arg(short, long, default_value = "64K")]
         piece: Size,
         /// The chance that a device fails within a year
-        #[arg(long, default_value_t = FAILURES)]
+        #[arg(long, default_value_t = ANNUAL_FAILURE_RATE)]
         failures: f64,
         /// The chance that a bit cannot be read
-        #[arg(long, default_value_t = ERRORS)]
+        #[arg(long, default_value_t = BIT_ERROR_RATE)]
         errors: f64,
+    },
+    /// Layouts for so many disks, side by side: space, survival, rebuilds and speed
+    Layouts {
+        /// The number of disks, spares among them
+        disks: u64,
+        /// The size of the smallest of them
+        #[arg(short, long, default_value = "8T")]
+        size: Size,
+        /// They do not rotate
+        #[arg(long)]
+        ssd: bool,
+        /// How many of them are kept as spares
+        #[arg(long, default_value_t = 0)]
+        spares: u64,
     },
     /// Duplicates in your files, and the memory of the dedup table
     Dedup {
@@ -194,10 +204,13 @@ pub fn run(arguments: ModelArguments) -> Result<()> {
             let devices = Devices {
                 annual_failure_rate: failures,
                 bit_error_rate: errors,
-                ..devices_of(speed::device(&device)?, size, full, piece)?
+                ..Devices::of_model(speed::device(&device)?, size, full, piece)?
             };
             let told = layouts.iter().map(|layout| Rebuild::of(layout, devices));
             show(&told.collect::<lab::Result<Vec<_>>>()?, json)
+        }
+        Model::Layouts { disks: count, size, ssd, spares } => {
+            show(&[Layouts::of(Disks { count, size, rotational: !ssd, spares })?], json)
         }
         Model::Dedup { blocks: Some(blocks), cache, .. } => show(&[DedupTable::of(blocks, cache)?], json),
         Model::Dedup { zdb: Some(path), cache, .. } => {
@@ -227,27 +240,6 @@ pub fn run(arguments: ModelArguments) -> Result<()> {
             show(&[Compression::of(&paths, block, ashift, sample)?], json)
         }
     }
-}
-
-/// Such devices of a model, of which this share is full of blocks whose pieces have this size.
-pub(super) fn devices_of(
-    model: device::simulated::Model,
-    size: Size,
-    full: f64,
-    piece: Size,
-) -> Result<Devices> {
-    // What is no share is told by the model itself.
-    let placed = [Placed { used: full.clamp(0.001, 1.0), metaslabs: None }];
-    let alone = Speed::of(&"1".parse()?, model, &Stable::default(), piece, &placed)?;
-    Ok(Devices {
-        size,
-        full,
-        bytes_per_second: model.write_bytes_per_second.min(model.read_bytes_per_second) as f64,
-        iops: alone.iops(1).unwrap_or(1.0),
-        piece,
-        annual_failure_rate: FAILURES,
-        bit_error_rate: ERRORS,
-    })
 }
 
 /// Different blocks of a pool that are looked at: enough for figures that are right to a thousandth.

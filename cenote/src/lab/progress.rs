@@ -2,29 +2,129 @@
 //!
 //! Preparations before a run, which may take longer than the run, are shown with their own progress in the
 //! terminal's second line. Without a terminal, a line now and then says how far the experiment or a
-//! preparation is and how long the rest takes.
+//! preparation is and how long the rest takes. For a program, a file says so ([`Watch`]): then there are no
+//! such lines.
 
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clap::Args;
 use device::IgnorePoison;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use lab::experiment::Metric;
 use lab::progress::{Part, Progress};
 use lab::report::written;
 use lab::store::{Run, Stage};
+use server::progress_file::{self, Process, Standing};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output;
 
 /// How often lines are written where there is no terminal, and from when on.
 const LINE_EVERY: Duration = Duration::from_secs(30);
+
+/// How often a file with the progress is written at most.
+const FILE_EVERY: Duration = Duration::from_millis(250);
+
+/// A program that watches.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Watch {
+    /// Keep in this file how far it is, as JSON, for a program: state, runs, of_runs, seconds_left, now,
+    /// error. The file is replaced as a whole. A second signal does not end the experiment at once then
+    #[arg(long, value_name = "FILE")]
+    progress: Option<PathBuf>,
+}
+
+impl Watch {
+    /// Begins to keep the file, where one is asked for.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn begin(&self) -> Result<Kept> {
+        let told = progress_file::Progress { process: Process::own(), ..progress_file::Progress::default() };
+        if let Some(file) = &self.progress {
+            told.write(file).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        let state = State { told, written: Instant::now(), is_newer: false, is_faulty: false };
+        Ok(Kept { file: self.progress.clone(), state: Arc::new(Mutex::new(state)) })
+    }
+}
+
+/// The file with the progress, where there is one.
+#[derive(Debug, Clone, Default)]
+pub struct Kept {
+    file: Option<PathBuf>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    told: progress_file::Progress,
+    /// When the file was written.
+    written: Instant,
+    /// Than the file.
+    is_newer: bool,
+    /// The file could not be written, which was told.
+    is_faulty: bool,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let told = progress_file::Progress::default();
+        Self { told, written: Instant::now(), is_newer: false, is_faulty: false }
+    }
+}
+
+impl Kept {
+    /// Does all of it, and keeps how it ended.
+    pub fn over(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let done = work();
+        self.change(true, |told| match &done {
+            Ok(()) => told.state = Standing::Ended,
+            // What was interrupted has said so.
+            Err(_) if told.state == Standing::Stopped => {}
+            Err(error) => {
+                told.state = Standing::Failed;
+                told.error = Some(format!("{error:#}"));
+            }
+        });
+        done
+    }
+
+    /// It was interrupted.
+    pub fn stopped(&self) {
+        self.change(true, |told| told.state = Standing::Stopped);
+    }
+
+    /// Changes what is kept; the file is written `now`, or when it is its turn.
+    fn change(&self, now: bool, change: impl FnOnce(&mut progress_file::Progress)) {
+        let Some(file) = &self.file else { return };
+        let mut state = self.state.lock().ignore_poison();
+        let before = state.told.clone();
+        change(&mut state.told);
+        state.is_newer |= before != state.told;
+        if !now && (!state.is_newer || state.written.elapsed() < FILE_EVERY) {
+            return;
+        }
+        state.written = Instant::now();
+        match state.told.write(file) {
+            Ok(()) => (state.is_newer, state.is_faulty) = (false, false),
+            // It is tried again, and is no reason to stop.
+            Err(error) => {
+                if !std::mem::replace(&mut state.is_faulty, true) {
+                    eprintln!("cannot write {}: {error}", file.display());
+                }
+            }
+        }
+    }
+}
 
 /// A bar on the terminal; Ctrl-C, a hang-up or a request to terminate ends the run that is under way, or what
 /// is made ready, and the experiment with it. A second one ends this process at once.
@@ -34,6 +134,7 @@ pub struct Shown {
     rest: Arc<Mutex<Rest>>,
     stops: Arc<AtomicBool>,
     lines: Mutex<Lines>,
+    kept: Kept,
 }
 
 /// The output without a terminal.
@@ -76,8 +177,8 @@ impl Lines {
 }
 
 impl Shown {
-    /// Begins.
-    pub fn start() -> Result<Self> {
+    /// Begins, and keeps the file with the progress, where there is one.
+    pub fn start(kept: &Kept) -> Result<Self> {
         let style = ProgressStyle::with_template("{elapsed_precise} [{wide_bar}] {pos}/{len}{rest}\n{msg}")
             .context("the progress bar's template is wrong")?;
         let rest = Arc::new(Mutex::new(Rest::default()));
@@ -94,13 +195,15 @@ impl Shown {
         let lines = Mutex::new(Lines { told: now, done: 0, total: 0, rest: Rest::default(), what });
         let last_words = "ended at once; its files and pools are left: `cenote lab resume` goes on with \
             them, `cenote lab clean` removes them";
-        Ok(Self { bar, rest, stops: interrupted(last_words)?, lines })
+        // A program has other means, and one that ends all processes of a service sends it several signals.
+        let last_words = kept.file.is_none().then_some(last_words);
+        Ok(Self { bar, rest, stops: interrupted(last_words)?, lines, kept: kept.clone() })
     }
 
     /// Writes a line where there is no terminal, if it is time for one.
     fn tell(&self, words: impl FnOnce(&Lines) -> String) {
         let mut lines = self.lines.lock().ignore_poison();
-        if self.bar.is_hidden() && lines.is_due(LINE_EVERY) {
+        if self.kept.file.is_none() && self.bar.is_hidden() && lines.is_due(LINE_EVERY) {
             eprintln!("{}", words(&lines));
         }
     }
@@ -112,8 +215,9 @@ impl Shown {
 }
 
 /// A flag that becomes true when Ctrl-C is pressed, the terminal goes away, or another process asks this
-/// process to terminate. Who does that again ends it at once, with these words.
-pub fn interrupted(last_words: &'static str) -> Result<Arc<AtomicBool>> {
+/// process to terminate. Where that happens again, the process ends at once, with these words, if there are
+/// any.
+pub fn interrupted(last_words: Option<&'static str>) -> Result<Arc<AtomicBool>> {
     let stops = Arc::new(AtomicBool::new(false));
     let noted = Arc::clone(&stops);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -138,6 +242,11 @@ pub fn interrupted(last_words: &'static str) -> Result<Arc<AtomicBool>> {
         };
         wait();
         noted.store(true, Ordering::Release);
+        let Some(last_words) = last_words else {
+            loop {
+                wait();
+            }
+        };
         wait();
         eprintln!("{last_words}");
         std::process::exit(output::FAILED.into());
@@ -188,6 +297,11 @@ impl Progress for Shown {
             (lines.done, lines.total, lines.rest) = (done, total, rest);
             what.clone_into(&mut lines.what);
         }
+        self.kept.change(false, |told| {
+            (told.runs, told.of_runs) = (done as u64, total as u64);
+            told.seconds_left = left.map(|left| left.as_secs_f64());
+            what.clone_into(&mut told.now);
+        });
         self.tell(Lines::far);
     }
 
@@ -197,6 +311,7 @@ impl Progress for Shown {
     }
 
     fn ended(&self, run: &Run) {
+        self.kept.change(false, |told| told.runs += 1);
         if run.stage == Stage::LeftOut {
             self.bar.set_message(format!("{}, {}: left out", run.variant, run.workload));
             return self.bar.inc(1);
@@ -211,6 +326,7 @@ impl Progress for Shown {
     }
 
     fn goes_on(&self, part: Part<'_>) {
+        self.kept.change(false, |told| told.now = far(&part));
         if !self.bar.is_hidden() {
             return self.bar.set_message(far(&part));
         }
@@ -222,6 +338,7 @@ impl Progress for Shown {
     fn stops(&self) -> bool {
         // This is asked again and again while a run goes on, however long it is.
         self.tell(Lines::far);
+        self.kept.change(false, |_| {});
         self.stops.load(Ordering::Acquire)
     }
 }
@@ -230,6 +347,36 @@ impl Progress for Shown {
 mod tests {
     use super::*;
     use lab::size::Size;
+
+    #[test]
+    fn a_program_reads_how_far_it_is_and_how_it_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("progress.json");
+        let watch = Watch { progress: Some(file.clone()) };
+        let read = || progress_file::Progress::read(&file).unwrap();
+        let kept = watch.begin().unwrap();
+        assert!(read().state == Standing::Running && read().process.is_alive());
+        kept.over(|| {
+            kept.change(true, |told| told.runs = 2);
+            assert_eq!(read().runs, 2);
+            // What comes soon after waits for its turn, and is not lost.
+            kept.change(false, |told| told.runs = 3);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!((read().runs, read().state), (3, Standing::Ended));
+        let stopped = watch.begin().unwrap();
+        let ended = stopped.over(|| {
+            stopped.stopped();
+            Err(crate::output::Exit(output::FAILED).into())
+        });
+        assert!(ended.is_err() && read().state == Standing::Stopped && read().error.is_none());
+        watch.begin().unwrap().over(|| anyhow::bail!("no room")).unwrap_err();
+        assert_eq!((read().state, read().error.as_deref()), (Standing::Failed, Some("no room")));
+        Watch::default().begin().unwrap().over(|| Ok(())).unwrap();
+        let nowhere = Watch { progress: Some(directory.path().join("none/file")) };
+        assert!(nowhere.begin().is_err());
+    }
 
     #[test]
     fn it_is_told_how_many_runs_are_done_and_how_long_the_rest_takes() {

@@ -23,7 +23,7 @@ pub fn run(volume: &str, output: &Path, force: bool, seconds: Option<f64>, most:
         bail!("--seconds {seconds}: a number from 0.1 to {MOST_SECONDS}; without it, it ends by Ctrl-C");
     }
     output_file::require(output, force)?;
-    let stops = interrupted("ended at once; the end of the trace may be missing")?;
+    let stops = interrupted(Some("ended at once; the end of the trace may be missing"))?;
     let ask = |stop| {
         let asked = client::call_running(&TakeTrace { volume: volume.to_owned(), stop })?;
         asked.context("no daemon runs, so there are no volumes to record")

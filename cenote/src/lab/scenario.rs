@@ -16,22 +16,23 @@ use anyhow::{Result, bail};
 use lab::scenario::{Results, Scenario, find, make_directory};
 
 use super::Lab;
+use super::run::RunArguments;
 use crate::output::print;
 
 impl Lab {
     /// The scenario that is to be played, if it is one.
     pub(super) fn scenario(&self) -> Option<Scenario> {
         match self {
-            Self::Run { experiment, .. } => find(experiment),
+            Self::Run(arguments) => find(&arguments.experiment),
             _ => None,
         }
     }
 
     /// Plays a scenario.
     pub(super) fn play(self, scenario: Scenario) -> Result<()> {
-        let Self::Run { output, host, quick, rounds, use_disks, overwrite, dry_run, json, .. } = self else {
-            return Ok(());
-        };
+        let Self::Run(arguments) = self else { return Ok(()) };
+        let RunArguments { output, host, quick, rounds, use_disks, overwrite, dry_run, json, .. } =
+            *arguments;
         if host.is_some() || rounds.is_some() || !use_disks.is_empty() || overwrite || dry_run {
             bail!(
                 "{} is a scenario: it takes --output, --quick and --json, and none of --host, --rounds, \

@@ -96,12 +96,15 @@ impl Host {
                 asked_before = true;
                 continue;
             }
+            daemon.end_experiments();
             let closed = daemon.close_all();
             break match end {
                 End::Failed(error) => Err(error),
                 End::Interrupt | End::Final => closed.map_err(Into::into),
             };
         };
+        // Where all was exported politely.
+        daemon.end_experiments();
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

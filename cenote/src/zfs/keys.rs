@@ -8,8 +8,8 @@ use std::io::IsTerminal;
 
 use anyhow::{Context, Result, bail};
 use server::api::{
-    ApiError, ChangeKey, DatasetKind, ErrorKind, KeyEntry, ListDatasets, ListKeys, Listed, LoadKey, Secret,
-    UnloadKey,
+    ApiError, ChangeKey, DatasetKind, DatasetPage, ErrorKind, KeyEntry, ListDatasets, ListKeys, LoadKey,
+    Secret, UnloadKey,
 };
 
 use crate::command_line;
@@ -330,9 +330,9 @@ fn root_of(name: &str) -> Result<Result<KeyEntry, NoRoot>> {
         properties: [format, location, root, status].map(str::to_owned).to_vec(),
         ..ListDatasets::default()
     };
-    let listed = output::ask(&request, |request| Listed {
-        entries: Vec::new(),
+    let listed = output::ask(&request, |request| DatasetPage {
         failed: output::none_of(&request.names, "dataset does not exist"),
+        ..DatasetPage::default()
     })?;
     if let Some(error) = listed.failed.into_iter().next() {
         return Err(error.into());

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use server::api::{ListMounts, Mount, MountsChanged, Unmount};
 
 use super::keys;
+use crate::command_line;
 use crate::output::{self, JsonOptions, complain, usage};
 
 /// Arguments of `zfs mount`.
@@ -77,9 +78,7 @@ impl MountArguments {
             _ => Ok(()),
         };
         let at = match &self.at {
-            Some(path) => {
-                Some(std::path::absolute(path).with_context(|| format!("cannot use '{}'", path.display()))?)
-            }
+            Some(path) => Some(command_line::absolute(path)?),
             None => None,
         };
         let request = Mount {

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use server::fuse::ZFS_DIRECTORY_INODE;
 
 use crate::output::{Exit, FAILED, in_words, print, usage};
+use crate::remotes;
 
 /// `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR`.
 const GET: libc::Ioctl = 0x801c_581f;
@@ -102,6 +103,7 @@ impl Arguments {
 
     /// Shows or changes the projects.
     pub fn run(self) -> Result<()> {
+        remotes::only_here("it works on files by their paths")?;
         let action = self.action()?;
         let mut failed = false;
         for path in &self.paths {

@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 use server::fuse::{REWRITE_KEEPS_BIRTHS, ZFS_DIRECTORY_INODE, ZFS_IOC_REWRITE};
 
 use crate::output::{Exit, FAILED, in_words, print};
+use crate::remotes;
 
 /// Bytes that one call writes again, so that the command can be stopped between two.
 const PIECE_BYTES: u64 = 256 << 20;
@@ -59,6 +60,7 @@ fn number(text: &str) -> Result<u64, String> {
 impl Arguments {
     /// Writes the files again.
     pub fn run(self) -> Result<()> {
+        remotes::only_here("it works on files by their paths")?;
         let mut failed = false;
         let mut waiting = Vec::new();
         for path in &self.paths {

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use anyhow::Result;
-use server::api::{DatasetEntry, DatasetKind, ListDatasets, ListMounts, ListPools, Listed};
+use server::api::{DatasetKind, DatasetPage, ListDatasets, ListMounts, ListPools, Listed};
 
 use super::pool_of;
 use crate::output::{self, usage};
+use crate::{command_line, remotes};
 
 /// The choice of datasets on the command line.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -35,7 +36,7 @@ impl Selection {
         arguments: &[String],
         properties: Vec<String>,
         default_kinds: &[DatasetKind],
-    ) -> Result<Listed<DatasetEntry>> {
+    ) -> Result<DatasetPage> {
         let names = arguments.iter().map(|argument| name_of(argument)).collect::<Result<Vec<String>>>()?;
         let mut kinds = match &self.types {
             Some(types) => parse_kinds(types)?,
@@ -48,10 +49,10 @@ impl Selection {
             kinds.push(DatasetKind::Snapshot);
         }
         let pass_over = self.depth.is_some();
-        let request = ListDatasets { names, depth, kinds, pass_over, properties };
-        let mut listed = output::ask(&request, |request| Listed {
-            entries: Vec::new(),
+        let request = ListDatasets { names, depth, kinds, pass_over, properties, ..ListDatasets::default() };
+        let mut listed = output::ask(&request, |request| DatasetPage {
             failed: output::none_of(&request.names, "dataset does not exist"),
+            ..DatasetPage::default()
         })?;
         if by_pool {
             listed.entries.retain(|entry| {
@@ -105,8 +106,12 @@ pub(super) fn name_of(argument: &str) -> Result<String> {
     if !argument.starts_with('/') && !argument.starts_with("./") {
         return Ok(argument.to_owned());
     }
-    let path = std::fs::canonicalize(argument)
-        .map_err(|error| anyhow::anyhow!("cannot open '{argument}': {error}"))?;
+    // Links of another machine are not followed.
+    let path = match remotes::is_afar() {
+        true => command_line::absolute(Path::new(argument))?,
+        false => std::fs::canonicalize(argument)
+            .map_err(|error| anyhow::anyhow!("cannot open '{argument}': {error}"))?,
+    };
     let mounts = output::ask(&ListMounts {}, |_| Vec::new())?;
     let inside = mounts.into_iter().filter(|mount| path.starts_with(Path::new(&mount.mountpoint)));
     match inside.max_by_key(|mount| mount.mountpoint.components().count()) {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use server::api::{CheckpointPool, ClearLabel, FreezePool, Listed, ReguidPool, SetPoolProperty, SyncPools};
 
 use crate::output::{self, complain, usage};
-use crate::{client, command_line};
+use crate::{client, command_line, remotes};
 
 /// Arguments of `zpool sync`.
 #[derive(Debug, clap::Args)]
@@ -161,8 +161,11 @@ impl LabelClearArguments {
     pub fn run(self) -> Result<()> {
         let device = self.device.ok_or_else(|| usage("missing vdev name"))?;
         let in_dev = Path::new("/dev").join(&device);
-        let device =
-            if !device.exists() && in_dev.exists() { in_dev } else { command_line::absolute(&device)? };
+        let is_in_dev = match remotes::is_afar() {
+            true => !device.is_absolute(),
+            false => !device.exists() && in_dev.exists(),
+        };
+        let device = if is_in_dev { in_dev } else { command_line::absolute(&device)? };
         client::call(&ClearLabel { device, force: self.force })
     }
 }

@@ -27,6 +27,7 @@ use server::api::VdevNode;
 
 use super::vdevs::strip_partition;
 use crate::output;
+use crate::remotes;
 use crate::table::{pad_left, pad_right};
 
 /// Where scripts are, besides `.zpool.d` at home.
@@ -98,6 +99,11 @@ impl Scripts {
 
 /// Whether scripts may be run at all.
 fn permit() -> Result<()> {
+    if remotes::is_afar() {
+        return Err(anyhow!(
+            "Can't run -c: scripts look at devices of this machine, and another one is meant."
+        ));
+    }
     if std::env::var_os("ZPOOL_SCRIPTS_ENABLED").is_some() && !is_set("ZPOOL_SCRIPTS_ENABLED") {
         return Err(anyhow!("Can't run -c, disabled by ZPOOL_SCRIPTS_ENABLED."));
     }

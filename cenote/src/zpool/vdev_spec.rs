@@ -12,6 +12,7 @@ use ondisk::nearest::nearest;
 use server::api::{NewClass, NewDevices, NewLayout, NewVdev, VdevClass, VdevNode};
 
 use super::vdevs::{Naming, of_class};
+use crate::remotes;
 
 /// Most devices in a raidz or draid vdev.
 const MAX_CHILDREN: usize = 255;
@@ -125,6 +126,10 @@ pub fn parse(words: &[String]) -> Result<NewDevices> {
 /// Refuses a device that is given by a name and not by its full path, and that no directory of devices has.
 /// The daemon says the same of other clients' requests, and cannot know where a file that was meant lies.
 pub fn check_names(words: &[String]) -> Result<()> {
+    // Which devices another machine has, it knows itself.
+    if remotes::is_afar() {
+        return Ok(());
+    }
     let is_device =
         |name: &Path| DEFAULT_DIRECTORIES.iter().any(|place| Path::new(place).join(name).exists());
     let named = words.iter().filter(|word| group_of(word).is_none()).map(Path::new);

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use server::api::{Aux, SUSPENDED, State, VdevClass, VdevNode};
 
 use crate::output::Numbers;
+use crate::remotes;
 
 /// How vdevs are named.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
@@ -36,7 +37,9 @@ impl Naming {
         if !is_device {
             return vdev.name.clone();
         }
-        let target = self.follow.then(|| std::fs::canonicalize(&vdev.name).ok()).flatten();
+        // Links of another machine are not followed.
+        let follows = self.follow && !remotes::is_afar();
+        let target = follows.then(|| std::fs::canonicalize(&vdev.name).ok()).flatten();
         let path = target.map_or_else(|| vdev.name.clone(), |path| path.display().to_string());
         if self.full || vdev.kind != "disk" {
             return path;

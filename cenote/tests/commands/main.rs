@@ -25,6 +25,7 @@ mod memory;
 mod mounts;
 mod raw;
 mod receive;
+mod remote;
 mod replacing;
 mod replicate;
 mod replication;

@@ -54,6 +54,7 @@ let ended: () => void = () => {};
 export function setCsrf(token: string) {
   csrf = token;
 }
+export const csrfToken = () => csrf;
 /** What is done when the daemon says that the session ended. */
 export function onEnded(then: () => void) {
   ended = then;

@@ -96,6 +96,22 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/dashboard-password-set": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["dashboard-password-set"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/dashboard-user-remove": {
         parameters: {
             query?: never;
@@ -1552,6 +1568,246 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/lab-recipes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-recipes"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lab-presets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-presets"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lab-draft": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-draft"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lab-plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-plan"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lab-start": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-start"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lab-list": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-list"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lab-stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-stop"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lab-resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-resume"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lab-remove": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-remove"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lab-report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-report"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lab-compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-compare"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lab-apply": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-apply"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lab-revert": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-revert"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lab-advise": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-advise"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lab-layouts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["lab-layouts"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/volume-load": {
         parameters: {
             query?: never;
@@ -1748,6 +2004,12 @@ export interface components {
             role: components["schemas"]["DashboardRole"] | null;
             /** @default null */
             password: string | null;
+        };
+        SetDashboardPassword: {
+            /** @default  */
+            old: string;
+            /** @default  */
+            new: string;
         };
         RemoveDashboardUser: {
             /** @default  */
@@ -2834,11 +3096,31 @@ export interface components {
              * @default null
              */
             limit_s: number | null;
+            secret?: string | null;
+            /** @default false */
+            has_secret: boolean;
         };
         HookAction: {
             command: string;
         } | {
             webhook: string;
+        } | {
+            mail: components["schemas"]["Mail"];
+        } | {
+            ntfy: components["schemas"]["Ntfy"];
+        };
+        Mail: {
+            relay: string;
+            from: string;
+            to: string[];
+        };
+        Ntfy: {
+            url: string;
+            /**
+             * Format: uint8
+             * @default null
+             */
+            priority: number | null;
         };
         AddHook: {
             hook: components["schemas"]["Hook"];
@@ -2856,6 +3138,8 @@ export interface components {
                 string,
                 string
             ][];
+            /** @default null */
+            message: string | null;
             outcome?: string | null;
         };
         TakeTrace: {
@@ -3446,12 +3730,20 @@ export interface components {
             pass_over: boolean;
             /** @default [] */
             properties: string[];
+            after?: string | null;
+            /** Format: uint */
+            limit?: number | null;
+            /** @default false */
+            newest_first: boolean;
         };
         /** @enum {string} */
         DatasetKind: "filesystem" | "volume" | "snapshot" | "bookmark";
-        Listed13: {
+        DatasetPage: {
+            /** @default [] */
             entries: components["schemas"]["DatasetEntry"][];
+            /** @default [] */
             failed: components["schemas"]["ApiError"][];
+            next?: string | null;
         };
         DatasetEntry: {
             name: string;
@@ -3785,11 +4077,41 @@ export interface components {
             to: string | null;
             /** @default false */
             overwrite: boolean;
+            /** @default false */
+            keep: boolean;
+            /** @default null */
+            after: string | null;
         };
         RestoredFile: {
+            /** @default  */
             path: string;
-            /** Format: uint64 */
+            /**
+             * Format: uint64
+             * @default 0
+             */
             size: number;
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            files: number;
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            folders: number;
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            kept: number;
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            passed_over: number;
+            /** @default null */
+            next: string | null;
         };
         ListHolds: {
             /** @default [] */
@@ -3797,7 +4119,7 @@ export interface components {
             /** @default false */
             recursive: boolean;
         };
-        Listed14: {
+        Listed13: {
             entries: components["schemas"]["Hold"][];
             failed: components["schemas"]["ApiError"][];
         };
@@ -4081,6 +4403,353 @@ export interface components {
             volumes: string[];
         };
         ListVolumes: Record<string, never>;
+        ListLabRecipes: Record<string, never>;
+        LabRecipe: {
+            /** @default  */
+            name: string;
+            /** @default  */
+            about: string;
+            /** @default  */
+            question: string;
+            /** @default  */
+            target: string;
+            /** @default [] */
+            workloads: string[];
+            /** @default [] */
+            factors: [
+                string,
+                string[]
+            ][];
+        };
+        ListLabPresets: Record<string, never>;
+        LabPreset: {
+            /** @default  */
+            name: string;
+            /** @default  */
+            about: string;
+        };
+        DraftLab: {
+            /** @default null */
+            recipe: string | null;
+            /** @default null */
+            name: string | null;
+            /** @default null */
+            target: string | null;
+            /** @default null */
+            size: string | null;
+            /** @default [] */
+            workloads: string[];
+            /** @default null */
+            goal: string | null;
+            /** @default null */
+            at_least: string | null;
+            /** @default null */
+            at_most: string | null;
+            /** @default [] */
+            bounds: string[];
+            /** @default [] */
+            factors: [
+                string,
+                string
+            ][];
+            /** @default null */
+            mode: string | null;
+            /** @default null */
+            layout: string | null;
+        };
+        LabDraft: {
+            /** @default  */
+            experiment: string;
+            /** @default [] */
+            remarks: string[];
+        };
+        PlanLab: {
+            /** @default  */
+            experiment: string;
+            /** @default false */
+            quick: boolean;
+            /**
+             * Format: uint32
+             * @default null
+             */
+            rounds: number | null;
+        };
+        LabPlan: {
+            /** @default [] */
+            faults: string[];
+            /** @default [] */
+            remarks: string[];
+            /** @default [] */
+            variants: string[];
+            /** @default [] */
+            workloads: string[];
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            runs: number;
+            /**
+             * Format: double
+             * @default 0
+             */
+            seconds: number;
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            space_bytes: number;
+            /**
+             * Format: uint64
+             * @default null
+             */
+            memory_bytes: number | null;
+        };
+        StartLab: {
+            /** @default  */
+            name: string;
+            /** @default  */
+            experiment: string;
+            /** @default false */
+            quick: boolean;
+            /**
+             * Format: uint32
+             * @default null
+             */
+            rounds: number | null;
+        };
+        ListLab: Record<string, never>;
+        LabExperiment: {
+            name: string;
+            question: string;
+            state: components["schemas"]["LabState"];
+            /** Format: uint64 */
+            began: number;
+            quick: boolean;
+            progress?: components["schemas"]["LabProgress"] | null;
+            is_answered?: boolean | null;
+            answer?: string | null;
+            error?: string | null;
+            /** Format: uint64 */
+            space_bytes: number;
+            applied: components["schemas"]["LabApplied"][];
+        };
+        /** @enum {string} */
+        LabState: "running" | "ended" | "stopped" | "failed";
+        LabProgress: {
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            runs: number;
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            of_runs: number;
+            /**
+             * Format: double
+             * @default null
+             */
+            seconds_left: number | null;
+            /** @default  */
+            now: string;
+        };
+        LabApplied: {
+            dataset: string;
+            variant: string;
+            /** Format: uint64 */
+            at: number;
+            changes: [
+                string,
+                string
+            ][];
+            was: [
+                string,
+                string | null
+            ][];
+        };
+        StopLab: {
+            /** @default  */
+            name: string;
+        };
+        ResumeLab: {
+            /** @default  */
+            name: string;
+            /**
+             * Format: uint32
+             * @default null
+             */
+            more_rounds: number | null;
+        };
+        RemoveLab: {
+            /** @default  */
+            name: string;
+            /** @default false */
+            force: boolean;
+        };
+        ReportLab: {
+            /** @default  */
+            name: string;
+        };
+        LabReport: {
+            /** @default null */
+            document: unknown;
+            /** @default  */
+            experiment: string;
+            /** @default [] */
+            verdicts: components["schemas"]["LabVerdict"][];
+        };
+        LabVerdict: {
+            /** @default  */
+            variant: string;
+            /** @default  */
+            text: string;
+            /** @default [] */
+            changes: [
+                string,
+                string
+            ][];
+            /** @default null */
+            why_not: string | null;
+        };
+        CompareLab: {
+            /** @default [] */
+            names: string[];
+        };
+        LabComparison: {
+            /** @default null */
+            document: unknown;
+        };
+        ApplyLab: {
+            /** @default  */
+            name: string;
+            /** @default  */
+            variant: string;
+            /** @default  */
+            dataset: string;
+            /** @default false */
+            dry_run: boolean;
+        };
+        LabChanged: {
+            /** @default [] */
+            commands: string[];
+            /** @default [] */
+            was: [
+                string,
+                string | null
+            ][];
+            /** @default [] */
+            remarks: string[];
+        };
+        RevertLab: {
+            /** @default  */
+            name: string;
+            /** @default  */
+            dataset: string;
+        };
+        LabReverted: {
+            /** @default [] */
+            commands: string[];
+            /** @default [] */
+            remarks: string[];
+        };
+        AdviseLab: {
+            /** @default [] */
+            pools: string[];
+        };
+        LabAdvice: {
+            /** @default  */
+            pool: string;
+            /** @default  */
+            title: string;
+            /** @default  */
+            evidence: string;
+            /** @default  */
+            gain: string;
+            /** @default  */
+            cost: string;
+            /** @default  */
+            risk: string;
+            /** @default null */
+            command: string | null;
+            /** @default null */
+            prove: string | null;
+        };
+        ListLabLayouts: {
+            /**
+             * Format: uint32
+             * @default 0
+             */
+            disks: number;
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            disk_bytes: number;
+            /** @default false */
+            rotational: boolean;
+            /**
+             * Format: uint32
+             * @default 0
+             */
+            spares: number;
+        };
+        LabLayout: {
+            /** @default  */
+            layout: string;
+            /**
+             * Format: uint32
+             * @default 0
+             */
+            spares: number;
+            /**
+             * Format: uint64
+             * @default 0
+             */
+            usable_bytes: number;
+            /**
+             * Format: uint32
+             * @default 0
+             */
+            survives: number;
+            /**
+             * Format: double
+             * @default null
+             */
+            chance_of_loss_per_year: number | null;
+            /**
+             * Format: double
+             * @default null
+             */
+            rebuild_seconds: number | null;
+            /**
+             * Format: double
+             * @default null
+             */
+            rebuild_seconds_at_worst: number | null;
+            /**
+             * Format: double
+             * @default 0
+             */
+            read_iops: number;
+            /**
+             * Format: double
+             * @default 0
+             */
+            write_iops: number;
+            /**
+             * Format: double
+             * @default 0
+             */
+            read_bytes_per_second: number;
+            /**
+             * Format: double
+             * @default 0
+             */
+            write_bytes_per_second: number;
+            /** @default [] */
+            remarks: string[];
+        };
         RunLoad: {
             volume: string;
             load: components["schemas"]["Load"];
@@ -4873,6 +5542,69 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["SetDashboardUser"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": null;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "dashboard-password-set": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetDashboardPassword"];
             };
         };
         responses: {
@@ -8285,7 +9017,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Listed13"];
+                    "application/json": components["schemas"]["DatasetPage"];
                 };
             };
             400: {
@@ -9482,7 +10214,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Listed14"];
+                    "application/json": components["schemas"]["Listed13"];
                 };
             };
             400: {
@@ -10680,6 +11412,951 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ServedVolume"][];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-recipes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ListLabRecipes"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LabRecipe"][];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-presets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ListLabPresets"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LabPreset"][];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-draft": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DraftLab"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LabDraft"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlanLab"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LabPlan"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-start": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StartLab"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": null;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-list": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ListLab"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LabExperiment"][];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StopLab"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": null;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ResumeLab"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": null;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-remove": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RemoveLab"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": null;
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReportLab"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LabReport"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CompareLab"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LabComparison"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-apply": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ApplyLab"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LabChanged"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-revert": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RevertLab"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LabReverted"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-advise": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AdviseLab"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LabAdvice"][];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "lab-layouts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ListLabLayouts"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LabLayout"][];
                 };
             };
             400: {

@@ -1,74 +1,23 @@
-// A new pool: disks, layouts side by side, options, what cannot be undone, the command line.
+// A new pool: disks and what each is for, layouts side by side, options, what cannot be undone, the command line.
 import { useState } from "preact/hooks";
 import { ApiError, ask } from "../api/client";
 import * as deeds from "../deeds";
-import type { Layout } from "../deeds";
-import { readSize, size } from "../format";
+import type { Use } from "../deeds";
+import { base, readSize, size } from "../format";
 import { DeedDialog, note, openDialog } from "../parts/deed";
 import { DiskChoice, type Picked } from "../parts/disks";
-import { Badge, Button, Card, Check, Choice, CommandLine, Fault, Icon, Table, TextField } from "../parts/ui";
+import { Badge, Button, Card, Check, Choice, CommandLine, Fault, Icon, TextField } from "../parts/ui";
 import { go } from "../route";
 import { pools } from "../state";
 import { S } from "../strings";
+import { choiceOf, described, Layouts, survivesText, useLayouts, usual } from "./create-pool/layouts";
 
-const LAYOUTS: Layout[] = ["stripe", "mirror", "mirrors", "raidz1", "raidz2", "raidz3"];
-
-interface Judged {
-  layout: Layout;
-  fits: boolean;
-  why?: string;
-  usable: number;
-  survives: string;
-  reads: string;
-  writes: string;
-}
-/** What a layout gives with `n` disks of at least `bytes`. Rates are in those of one disk. */
-export function judge(layout: Layout, n: number, bytes: number, total: number): Judged {
-  // A thirty-second is kept back by every pool.
-  const keep = 31 / 32;
-  const made = (
-    fits: boolean,
-    usable: number,
-    survives: string,
-    reads: string,
-    writes: string,
-    least: string,
-  ): Judged => ({
-    layout,
-    fits,
-    ...(fits ? {} : { why: least }),
-    usable: usable * keep,
-    survives,
-    reads,
-    writes,
-  });
-  const T = S.create;
-  if (layout === "stripe") return made(n >= 1, total, T.survivesNone, T.times(n), T.times(n), T.needs(1));
-  if (layout === "mirror") return made(n >= 2, bytes, T.survives(n - 1), T.times(n), T.times(1), T.needs(2));
-  if (layout === "mirrors")
-    return made(
-      n >= 4 && n % 2 === 0,
-      bytes * (n / 2),
-      T.survivesPair,
-      T.times(n),
-      T.times(n / 2),
-      T.needsEven,
-    );
-  const parity = Number(layout.slice(5));
-  return made(
-    n > parity + 1,
-    bytes * (n - parity),
-    T.survives(parity),
-    T.raidz(n - parity),
-    T.raidz(n - parity),
-    T.needs(parity + 2),
-  );
-}
+const USES: Use[] = ["data", "spare", "special", "dedup", "log", "cache"];
 
 export function CreatePool() {
   const [picked, setPicked] = useState<Picked[]>([]);
-  const [spares, setSpares] = useState("");
-  const [layout, setLayout] = useState<Layout>("mirror");
+  const [uses, setUses] = useState<Record<string, Use>>({});
+  const [wanted, setWanted] = useState("");
   const [name, setName] = useState("");
   const [compression, setCompression] = useState("on");
   const [ashift, setAshift] = useState("");
@@ -77,25 +26,28 @@ export function CreatePool() {
   const [altroot, setAltroot] = useState("");
   const [force, setForce] = useState(false);
   const [each, setEach] = useState("");
-  const [checked, setChecked] = useState<ApiError | "good" | undefined>();
+  const [checked, setChecked] = useState<{ line: string; said: ApiError | "good" } | undefined>();
+  const useOf = (p: Picked): Use => uses[p.path] ?? "data";
   const paths = picked.map((p) => p.path);
-  const known = picked.map((p) => p.size ?? readSize(each) ?? 0);
-  const least = known.length ? Math.min(...known) : 0;
-  const all = LAYOUTS.map((l) =>
-    judge(
-      l,
-      picked.length,
-      least,
-      known.reduce((a, b) => a + b, 0),
-    ),
+  const by = Object.fromEntries(
+    USES.map((u) => [u, picked.filter((p) => useOf(p) === u).map((p) => p.path)]),
+  ) as Record<Use, string[]>;
+  const data = picked.filter((p) => useOf(p) === "data");
+  const sizes = data.map((p) => p.size ?? readSize(each) ?? 0);
+  const least = sizes.length ? Math.min(...sizes) : 0;
+  const { list, modelled } = useLayouts(
+    data.length,
+    least,
+    data.some((p) => p.rotational),
   );
-  const now = all.find((j) => j.layout === layout);
+  const fits = deeds.devicesOf(wanted) === data.length && data.length > 0;
+  const layout = fits ? wanted : usual(list, data.length);
+  const now = choiceOf(list, layout);
   const deed = (dryRun: boolean) =>
     deeds.createPool({
       name,
       layout,
-      devices: paths,
-      spares: spares.split(/[\s,]+/).filter(Boolean),
+      devices: by,
       properties: ashift ? [["ashift", ashift]] : [],
       rootProperties: [
         ...(compression === "on" ? [] : [["compression", compression] as [string, string]]),
@@ -117,24 +69,32 @@ export function CreatePool() {
       : pools.value.has(name)
         ? S.create.taken
         : undefined;
-  const missing = !picked.length
+  const missing = !data.length
     ? S.create.noDisks
-    : !now?.fits
-      ? now?.why
+    : !now
+      ? S.create.wrongLayout
       : !name
         ? S.create.noName
         : (wrongName ?? (encrypted && passphrase.length < 8 ? S.create.shortPassphrase : undefined));
+  const line = deed(false).line;
   const check = async () => {
     setChecked(undefined);
     try {
-      const request = deed(true);
-      await ask("pool-create", request.request as never);
-      setChecked("good");
+      await ask("pool-create", deed(true).request as never);
+      setChecked({ line, said: "good" });
     } catch (error) {
-      setChecked(error instanceof ApiError ? error : new ApiError("failed", String(error), 0));
+      setChecked({
+        line,
+        said: error instanceof ApiError ? error : new ApiError("failed", String(error), 0),
+      });
     }
   };
+  const said = checked?.line === line ? checked.said : undefined;
   const used = picked.filter((p) => p.inUse);
+  const beside = USES.filter((u) => u !== "data" && by[u].length).map(
+    (u) => `${S.create.use[u].split(":")[0]} ${by[u].map(base).join(", ")}`,
+  );
+  const usable = now?.modelled ? size(Math.round(now.modelled.usable_bytes)) : "";
   return (
     <>
       <h1>{S.nav.create}</h1>
@@ -151,53 +111,31 @@ export function CreatePool() {
             />
           </div>
         ) : null}
+        {picked.length > 1 ? (
+          <details>
+            <summary>{S.create.uses}</summary>
+            <div class="stack">
+              <p class="hint">{S.create.usesText}</p>
+              <div class="fields">
+                {picked.map((p) => (
+                  <Choice
+                    key={p.path}
+                    label={S.create.useOf(base(p.path))}
+                    value={useOf(p)}
+                    set={(u) => setUses({ ...uses, [p.path]: u })}
+                    options={USES.map((u) => [u, S.create.use[u]] as const)}
+                  />
+                ))}
+              </div>
+            </div>
+          </details>
+        ) : null}
       </Card>
       <Card title={S.create.step2}>
-        <p class="muted">{S.create.layoutText(picked.length)}</p>
-        <Table
-          label={S.create.step2}
-          head={
-            <>
-              <th scope="col">{S.create.layout}</th>
-              <th scope="col" class="num">
-                {S.create.usable}
-              </th>
-              <th scope="col">{S.create.mayFail}</th>
-              <th scope="col" class="wide">
-                {S.create.reads}
-              </th>
-              <th scope="col" class="wide">
-                {S.create.writes}
-              </th>
-            </>
-          }
-        >
-          {all.map((j) => (
-            <tr key={j.layout} class={j.layout === layout ? "chosen" : j.fits ? "" : "dim"}>
-              <td>
-                <label class="check">
-                  <input
-                    type="radio"
-                    name="layout"
-                    checked={layout === j.layout}
-                    onChange={() => setLayout(j.layout)}
-                  />
-                  <span>
-                    <strong>{S.create.layouts[j.layout].name}</strong>
-                    <span class="hint block">
-                      {j.fits || !picked.length ? S.create.layouts[j.layout].text : j.why}
-                    </span>
-                  </span>
-                </label>
-              </td>
-              <td class="num">{j.fits && least ? size(j.usable) : "–"}</td>
-              <td>{j.fits ? j.survives : "–"}</td>
-              <td class="wide">{j.fits ? j.reads : "–"}</td>
-              <td class="wide">{j.fits ? j.writes : "–"}</td>
-            </tr>
-          ))}
-        </Table>
-        <p class="hint">{S.create.modelled}</p>
+        <p class="muted">{S.create.layoutText(data.length)}</p>
+        {data.length ? (
+          <Layouts list={list} modelled={modelled} chosen={layout} set={setWanted} disks={data.length} />
+        ) : null}
       </Card>
       <Card title={S.create.step3}>
         <div class="fields">
@@ -215,7 +153,6 @@ export function CreatePool() {
             options={S.create.ashifts}
             hint={S.create.ashiftText}
           />
-          <TextField label={S.create.spares} value={spares} set={setSpares} hint={S.create.sparesText} />
           <TextField label={S.create.altroot} value={altroot} set={setAltroot} hint={S.create.altrootText} />
         </div>
         <Check label={S.create.encrypt} hint={S.create.encryptText} value={encrypted} set={setEncrypted} />
@@ -233,20 +170,15 @@ export function CreatePool() {
         <Check label={S.force} hint={S.pool.forceDisk} value={force} set={setForce} />
       </Card>
       <Card title={S.create.step4}>
-        {picked.length ? (
+        {now ? (
           <p class="split">
-            <span>
-              {S.create.summary(
-                S.create.layouts[layout].name,
-                picked.length,
-                now?.fits && least ? size(now.usable) : "",
-              )}
-            </span>
-            {now?.fits ? (
-              <Badge tone={layout === "stripe" ? "bad" : "good"}>{S.create.mayFailOf(now.survives)}</Badge>
-            ) : null}
+            <span>{S.create.summary(described(layout), usable)}</span>
+            <Badge tone={now.survives ? "good" : "bad"}>
+              {S.create.mayFailOf(survivesText(now.survives))}
+            </Badge>
           </p>
         ) : null}
+        {beside.length ? <p>{S.create.usedFor(beside.join("; "))}</p> : null}
         <div class="warning">
           <Icon name="warn" />
           <div>
@@ -256,16 +188,19 @@ export function CreatePool() {
                 <strong>{S.disks.willBeLost(p.path, p.inUse ?? "")}</strong>
               </p>
             ))}
-            {layout === "stripe" ? <p>{S.create.stripeWarning}</p> : null}
+            {now && !now.survives ? <p>{S.create.stripeWarning}</p> : null}
+            {now?.survives && (by.special.length === 1 || by.dedup.length === 1) ? (
+              <p>{S.create.singleSpecial}</p>
+            ) : null}
           </div>
         </div>
-        <CommandLine line={deed(false).line} label={S.sameAs} />
-        {checked === "good" ? (
+        <CommandLine line={line} label={S.sameAs} />
+        {said === "good" ? (
           <p class="empty good">
             <Icon name="good" /> {S.create.checkedGood}
           </p>
-        ) : checked ? (
-          <Fault error={checked} />
+        ) : said ? (
+          <Fault error={said} />
         ) : null}
         <div class="actions">
           <Button needs="pool-create" off={missing} onClick={check}>

@@ -26,7 +26,7 @@ const COLUMNS = [
   "encryption",
   "keystatus",
 ];
-type Entry = Schemas["DatasetEntry"];
+export type Entry = Schemas["DatasetEntry"];
 export const valueOf = (entry: Entry | undefined, name: string) =>
   entry?.properties.find((p) => p.name === name)?.value ?? "–";
 export const numberOf = (entry: Entry | undefined, name: string) =>

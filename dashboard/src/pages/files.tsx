@@ -1,11 +1,11 @@
 // Files of a filesystem or a snapshot, a page at a time, and bringing back single ones.
-import type { Schemas } from "../api/client";
-import { useEffect, useState } from "preact/hooks";
+import type { ReplyOf, Schemas } from "../api/client";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, ask } from "../api/client";
 import * as deeds from "../deeds";
 import { size, when } from "../format";
-import { DeedDialog, openDialog } from "../parts/deed";
-import { Button, Card, Cell, Check, Empty, Fault, Icon, TextField, Virtual } from "../parts/ui";
+import { DeedDialog, note, openDialog } from "../parts/deed";
+import { Button, Card, Cell, Check, Choice, Empty, Fault, Icon, TextField, Virtual } from "../parts/ui";
 import { may, roleFor, session } from "../state";
 import { S } from "../strings";
 
@@ -95,7 +95,7 @@ export function Files({ dataset, mountpoint }: { dataset: string; mountpoint: st
               <Cell kind="num">{e.kind === "directory" ? "" : size(e.size)}</Cell>
               <Cell kind="wide muted num-left">{when(e.modified)}</Cell>
               <Cell>
-                {snapshot && (e.kind === "file" || e.kind === "symlink") ? (
+                {snapshot && (e.kind === "file" || e.kind === "symlink" || e.kind === "directory") ? (
                   <Button
                     needs="file-restore"
                     kind="quiet"
@@ -103,7 +103,12 @@ export function Files({ dataset, mountpoint }: { dataset: string; mountpoint: st
                     label={S.files.restoreOf(e.name)}
                     onClick={() =>
                       openDialog(
-                        <Restore snapshot={dataset} path={join(path, e.name)} mountpoint={mountpoint} />,
+                        <Restore
+                          snapshot={dataset}
+                          path={join(path, e.name)}
+                          mountpoint={mountpoint}
+                          folder={e.kind === "directory"}
+                        />,
                       )
                     }
                   >
@@ -133,20 +138,61 @@ export function Files({ dataset, mountpoint }: { dataset: string; mountpoint: st
   );
 }
 
-function Restore({ snapshot, path, mountpoint }: { snapshot: string; path: string; mountpoint: string }) {
+function Restore({
+  snapshot,
+  path,
+  mountpoint,
+  folder,
+}: {
+  snapshot: string;
+  path: string;
+  mountpoint: string;
+  folder: boolean;
+}) {
   const [target, setTarget] = useState(path);
-  const [overwrite, setOverwrite] = useState(false);
+  const [there, setThere] = useState<"refuse" | "keep" | "overwrite">("refuse");
+  const sum = useRef({ files: 0, kept: 0, passed: 0 });
+  const deed = (after?: string) =>
+    deeds.restoreFile(
+      snapshot,
+      path,
+      target,
+      folder ? there : there === "keep" ? "refuse" : there,
+      mountpoint,
+      after,
+    );
   return (
     <DeedDialog
       title={S.files.restoreOf(path)}
       verb={S.files.restoreVerb}
-      deed={deeds.restoreFile(snapshot, path, target, overwrite, mountpoint)}
+      deed={deed()}
       missing={target ? undefined : S.datasets.nameIt}
       said={S.files.restored(target)}
+      more={(reply) => {
+        const part = reply as ReplyOf<"file-restore"> | null;
+        sum.current.files += part?.files ?? 0;
+        sum.current.kept += part?.kept ?? 0;
+        sum.current.passed += part?.passed_over ?? 0;
+        return part?.next
+          ? { deed: deed(part.next), told: S.files.restoredSoFar(sum.current.files) }
+          : undefined;
+      }}
+      done={() => {
+        const { files, kept, passed } = sum.current;
+        if (folder) note(S.files.restoredAll(files, kept, passed), passed ? "warn" : "good");
+      }}
     >
-      <p>{S.files.restoreText}</p>
+      <p>{folder ? S.files.restoreFolderText : S.files.restoreText}</p>
       <TextField label={S.files.to} value={target} set={setTarget} focus />
-      <Check label={S.files.overwrite} value={overwrite} set={setOverwrite} />
+      {folder ? (
+        <Choice label={S.files.there} value={there} set={setThere} options={S.files.thereOptions} />
+      ) : (
+        <Check
+          label={S.files.overwrite}
+          value={there === "overwrite"}
+          set={(on) => setThere(on ? "overwrite" : "refuse")}
+        />
+      )}
     </DeedDialog>
   );
 }

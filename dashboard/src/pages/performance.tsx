@@ -107,18 +107,26 @@ interface Arc {
   hit: number | null;
   size: number;
   target: number;
+  l2Hit: number | null;
+  l2Read: number;
+  l2Write: number;
+  l2Size: number;
+  l2Stored: number;
 }
 const arcSeen: Arc[] = [];
 function useArc() {
   const counters = useQuery("counters", { groups: ["arcstats"] }, { every: 2000 });
-  const before = useRef<Record<string, number> | undefined>(undefined);
+  const before = useRef<{ time: number; counters: Record<string, number> } | undefined>(undefined);
   const [, again] = useState(0);
   useEffect(() => {
     const now = counters.data?.groups.find((g) => g.name === "arcstats")?.counters as
       Record<string, number> | undefined;
     if (!now) return;
-    const was = before.current;
+    const was = before.current?.counters;
+    const seconds = before.current ? Math.max(0.1, (Date.now() - before.current.time) / 1000) : 1;
     if (was) {
+      const grown = (name: string) => Math.max(0, (now[name] ?? 0) - (was[name] ?? 0));
+      const l2Asked = grown("l2_hits") + grown("l2_misses");
       const hits = (now["hits"] ?? 0) - (was["hits"] ?? 0);
       const misses = (now["misses"] ?? 0) - (was["misses"] ?? 0);
       arcSeen.push({
@@ -126,11 +134,16 @@ function useArc() {
         hit: hits + misses > 0 ? hits / (hits + misses) : null,
         size: now["size"] ?? 0,
         target: now["c"] ?? now["c_max"] ?? 0,
+        l2Hit: l2Asked > 0 ? grown("l2_hits") / l2Asked : null,
+        l2Read: grown("l2_read_bytes") / seconds,
+        l2Write: grown("l2_write_bytes") / seconds,
+        l2Size: now["l2_size"] ?? 0,
+        l2Stored: now["l2_asize"] ?? 0,
       });
       if (arcSeen.length > KEPT) arcSeen.splice(0, arcSeen.length - KEPT);
       again((n) => n + 1);
     }
-    before.current = now;
+    before.current = { time: Date.now(), counters: now };
   }, [counters.at]);
   return arcSeen;
 }
@@ -264,6 +277,7 @@ function Live({ pool }: { pool: string }) {
             now={[size(newest?.size), size(newest?.target)]}
           />
         </Card>
+        {newest && (newest.l2Size > 0 || cached(entry)) ? <SecondCache arc={arc} newest={newest} /> : null}
         <Groups pool={pool} />
         {written ? (
           <Card title={S.perf.amplification} level={3}>
@@ -294,6 +308,65 @@ function Live({ pool }: { pool: string }) {
           </Card>
         ) : null}
       </div>
+    </>
+  );
+}
+
+/** Whether the pool has cache devices. */
+const cached = (entry: Schemas["PoolIo"] | undefined) =>
+  entry?.vdevs.children.some((v) => v.class === "l2cache") ?? false;
+
+function SecondCache({ arc, newest }: { arc: readonly Arc[]; newest: Arc }) {
+  const { times, hits, traffic, sizes } = useMemo(() => {
+    const of = arc.map((a) => a.at);
+    return {
+      times: of,
+      hits: [of, arc.map((a) => a.l2Hit)],
+      traffic: [of, arc.map((a) => a.l2Read), arc.map((a) => a.l2Write)],
+      sizes: [of, arc.map((a) => a.l2Size), arc.map((a) => a.l2Stored)],
+    };
+  }, [newest.at]);
+  if (!times.length) return null;
+  return (
+    <>
+      <Card>
+        <Plot
+          label={S.perf.l2Hits}
+          data={hits}
+          lines={[{ label: S.perf.l2HitRate, colour: "--read", fill: true }]}
+          format={(v) => percent(v)}
+          most={1}
+          now={[newest.l2Hit === null ? S.perf.noReads : percent(newest.l2Hit, 1)]}
+        />
+      </Card>
+      <Card>
+        <Plot
+          label={S.perf.l2Traffic}
+          data={traffic}
+          lines={[
+            { label: S.perf.read, colour: "--read", fill: true },
+            { label: S.perf.written, colour: "--write", fill: true },
+          ]}
+          binary
+          idle={2 ** 20}
+          format={(v) => rate(v)}
+          now={[rate(newest.l2Read), rate(newest.l2Write)]}
+        />
+      </Card>
+      <Card>
+        <Plot
+          label={S.perf.l2Size}
+          data={sizes}
+          lines={[
+            { label: S.perf.l2Logical, colour: "--info", dash: [4, 3] },
+            { label: S.perf.l2Stored, colour: "--read", fill: true },
+          ]}
+          binary
+          idle={2 ** 20}
+          format={(v) => size(Math.round(v))}
+          now={[size(newest.l2Size), size(newest.l2Stored)]}
+        />
+      </Card>
     </>
   );
 }

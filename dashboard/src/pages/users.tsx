@@ -250,3 +250,46 @@ function Token({ reload, show }: { reload: () => void; show: (token: string) => 
     </DeedDialog>
   );
 }
+
+/** Those who sign in with a password change it themselves. */
+export function OwnPassword() {
+  const [old, setOld] = useState("");
+  const [fresh, setFresh] = useState("");
+  const [again, setAgain] = useState("");
+  const differ = fresh !== again ? S.users.differ : undefined;
+  return (
+    <DeedDialog
+      title={S.users.ownTitle}
+      verb={S.hooks.save}
+      deed={deeds.setPassword(session.value?.user ?? "", old, fresh)}
+      missing={!old || !fresh ? S.users.needPassword : differ}
+      said={S.users.ownSaid}
+    >
+      <p class="muted">{S.users.ownText}</p>
+      <TextField
+        label={S.users.oldPassword}
+        type="password"
+        autocomplete="current-password"
+        value={old}
+        set={setOld}
+        focus
+      />
+      <TextField
+        label={S.users.newPassword}
+        type="password"
+        autocomplete="new-password"
+        value={fresh}
+        set={setFresh}
+      />
+      <TextField
+        label={S.users.repeat}
+        type="password"
+        autocomplete="new-password"
+        value={again}
+        set={setAgain}
+        error={again ? differ : undefined}
+      />
+      <p class="hint">{S.users.asked}</p>
+    </DeedDialog>
+  );
+}

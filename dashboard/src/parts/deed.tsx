@@ -87,8 +87,12 @@ export function Modal({ children, close }: { children: ComponentChildren; close?
 
 /** Problems that a reply names although the request as a whole was done. */
 function complaints(reply: unknown): { failed: { kind?: string; message: string }[]; warnings: string[] } {
-  const said = (reply ?? {}) as { failed?: { kind?: string; message: string }[]; warnings?: string[] };
-  return { failed: said.failed ?? [], warnings: said.warnings ?? [] };
+  const said = (reply ?? {}) as {
+    failed?: { kind?: string; message: string }[];
+    warnings?: string[];
+    remarks?: string[];
+  };
+  return { failed: said.failed ?? [], warnings: [...(said.warnings ?? []), ...(said.remarks ?? [])] };
 }
 
 /** A dialog around a deed. `deed` is what the form says now; nothing where something is missing (`missing`). */
@@ -102,6 +106,7 @@ export function DeedDialog({
   typed,
   done,
   said,
+  more,
 }: {
   title: string;
   children?: ComponentChildren;
@@ -113,8 +118,11 @@ export function DeedDialog({
   typed?: string;
   done?: (reply: unknown) => void;
   /** What is said when it is done. */
-  said?: string;
+  said?: string | undefined;
+  /** Where one request does not do all: the next one, and how far it is. */
+  more?: (reply: unknown) => { deed: Deed; told: string } | undefined;
 }) {
+  const [told, setTold] = useState("");
   const [error, setError] = useState<ApiError | undefined>();
   const [failed, setFailed] = useState<{ kind?: string; message: string }[]>([]);
   const [running, setRunning] = useState<AbortController | undefined>();
@@ -127,7 +135,12 @@ export function DeedDialog({
     setError(undefined);
     setFailed([]);
     try {
-      const reply = await ask(deed.action as Action, deed.request as RequestOf<Action>, mine.signal);
+      const request = (d: Deed) => ask(d.action as Action, d.request as RequestOf<Action>, mine.signal);
+      let reply = await request(deed);
+      for (let next = more?.(reply); next; next = more?.(reply)) {
+        setTold(next.told);
+        reply = await request(next.deed);
+      }
       const { failed, warnings } = complaints(reply as ReplyOf<Action>);
       for (const warning of warnings) note(warning, "warn");
       if (failed.length) {
@@ -168,7 +181,7 @@ export function DeedDialog({
         {running ? (
           <>
             <span class="working" role="status">
-              {S.working}
+              {told || S.working}
             </span>
             <Button onClick={() => running.abort()}>{S.stopWaiting}</Button>
           </>

@@ -449,8 +449,16 @@ export function Tabs({
   now: string;
   href: (id: string) => string;
 }) {
+  const nav = useRef<HTMLElement>(null);
+  // Where there are more than fit, the one that is shown is among those that are seen.
+  useEffect(() => {
+    const box = nav.current;
+    const mine = box?.querySelector<HTMLElement>("[aria-current]");
+    if (box && mine)
+      box.scrollLeft = mine.offsetLeft - box.offsetLeft - (box.clientWidth - mine.offsetWidth) / 2;
+  }, [now]);
   return (
-    <nav class="tabs" aria-label={S.sections}>
+    <nav class="tabs" aria-label={S.sections} ref={nav}>
       {tabs.map(([id, text]) => (
         <a key={id} href={href(id)} aria-current={id === now ? "page" : undefined}>
           {text}
@@ -511,6 +519,7 @@ export function Virtual<T>({
   height = 34,
   most = 620,
   keyOf,
+  end,
 }: {
   rows: readonly T[];
   row: (item: T, index: number) => ComponentChildren;
@@ -520,6 +529,8 @@ export function Virtual<T>({
   height?: number;
   most?: number;
   keyOf: (item: T) => string;
+  /** Called when the end of the rows comes into view. */
+  end?: (() => void) | undefined;
 }) {
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
@@ -534,6 +545,10 @@ export function Virtual<T>({
   }, []);
   const first = Math.max(0, Math.floor(top / height) - 8);
   const last = Math.min(rows.length, Math.ceil((top + seen) / height) + 8);
+  const atEnd = last >= rows.length;
+  useEffect(() => {
+    if (atEnd) end?.();
+  }, [atEnd, rows.length]);
   return (
     <div class={`virtual ${kind}`} role="table" aria-label={label} aria-rowcount={rows.length + 1}>
       {head ? (

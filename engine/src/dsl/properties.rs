@@ -30,20 +30,99 @@ use crate::properties::set::{Origin, Value, ZplProperties};
 use crate::properties::{Environment, Prop, PropertySet, Types};
 use crate::zvol;
 
+/// Which properties are to be read: a dataset may have thousands of snapshots, each with objects of its own
+/// that some properties stand in.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// These native ones; all without.
+    props: Option<&'a [Prop]>,
+    /// User properties.
+    user: bool,
+}
+
+impl<'a> Wanted<'a> {
+    /// All that there are.
+    pub const ALL: Wanted<'static> = Wanted { props: None, user: true };
+
+    /// These, and user properties or not.
+    pub const fn of(props: &'a [Prop], user: bool) -> Self {
+        Self { props: Some(props), user }
+    }
+
+    fn has(&self, prop: Prop) -> bool {
+        self.props.is_none_or(|props| props.contains(&prop))
+    }
+
+    fn has_any(&self, props: &[Prop]) -> bool {
+        props.iter().any(|prop| self.has(*prop))
+    }
+
+    /// Whether values count that are stored with the snapshot or above it.
+    fn has_stored_of_snapshot(&self) -> bool {
+        let may_be_stored = |prop: &Prop| {
+            let desc = prop.desc();
+            desc.valid_for(Types::SNAPSHOT, false) && (!desc.readonly() || desc.set_once())
+        };
+        self.user || self.props.is_none_or(|props| props.iter().any(may_be_stored))
+    }
+}
+
+/// Properties of an encrypted dataset.
+const OF_KEYS: [Prop; 9] = [
+    Prop::Keystatus,
+    Prop::Encryption,
+    Prop::KeyGuid,
+    Prop::Keyformat,
+    Prop::Keylocation,
+    Prop::Pbkdf2Salt,
+    Prop::Pbkdf2Iters,
+    Prop::IvsetGuid,
+    Prop::EncryptionRoot,
+];
+
+/// Properties that stand in the objects of a dataset, beside its default quotas.
+const OF_CONTENTS: [Prop; 7] = [
+    Prop::Useraccounting,
+    Prop::Version,
+    Prop::Normalization,
+    Prop::Utf8only,
+    Prop::Casesensitivity,
+    Prop::Volsize,
+    Prop::Volblocksize,
+];
+
 impl Dsl {
     /// All properties of a filesystem, volume, snapshot or bookmark.
     pub async fn properties(&self, entry: &Entry, environment: &Environment<'_>) -> Result<PropertySet> {
+        self.properties_of(entry, environment, &Wanted::ALL).await
+    }
+
+    /// The same with those at least that are wanted.
+    pub async fn properties_of(
+        &self,
+        entry: &Entry,
+        environment: &Environment<'_>,
+        wanted: &Wanted<'_>,
+    ) -> Result<PropertySet> {
         let mut set = PropertySet::new(entry.name(), entry.kind.types(), entry.kind.head_types());
         match &entry.found {
             Found::Bookmark(bookmark) => add_bookmark(bookmark, &mut set),
             Found::Dataset(dataset) => {
+                let is_head = !dataset.is_snapshot();
                 set.altroot = self.pool().altroot().map(|root| root.to_string_lossy().into_owned());
                 set.mounted = (environment.mounted)(&dataset.name);
-                self.add_stored(dataset, &mut set).await?;
-                self.add_space(dataset, &mut set).await?;
-                self.add_identity(dataset, &mut set).await?;
-                self.add_crypt(dataset, &mut set).await?;
-                if !dataset.is_inconsistent() && !dataset.phys.bp.is_hole() {
+                if is_head || wanted.has_stored_of_snapshot() {
+                    self.add_stored(dataset, &mut set).await?;
+                }
+                self.add_space(dataset, wanted, &mut set).await?;
+                self.add_identity(dataset, wanted, &mut set).await?;
+                if is_head || wanted.has_any(&OF_KEYS) {
+                    self.add_crypt(dataset, &mut set).await?;
+                }
+                let has_contents = !dataset.is_inconsistent() && !dataset.phys.bp.is_hole();
+                if has_contents
+                    && (wanted.has_any(&OF_CONTENTS) || wanted.has_any(&ZplProperties::DEFAULT_QUOTAS))
+                {
                     self.add_contents(dataset, &mut set).await?;
                 }
             }
@@ -134,7 +213,7 @@ impl Dsl {
     }
 
     /// Adds what the directory and the dataset count.
-    async fn add_space(&self, dataset: &Dataset, set: &mut PropertySet) -> Result<()> {
+    async fn add_space(&self, dataset: &Dataset, wanted: &Wanted<'_>, set: &mut PropertySet) -> Result<()> {
         let phys = &dataset.phys;
         let refratio = ratio(phys.uncompressed_bytes, phys.compressed_bytes);
         set.add_number(Prop::Refratio, refratio);
@@ -145,11 +224,15 @@ impl Dsl {
             set.add_number(Prop::CompressRatio, refratio);
             set.add_number(Prop::Used, phys.unique_bytes);
             set.add_number(Prop::Numclones, phys.num_children.saturating_sub(1));
-            set.clones = self.clones(dataset).await?;
+            if wanted.has(Prop::Clones) {
+                set.clones = self.clones(dataset).await?;
+            }
         } else {
             self.add_dir_space(dataset, set).await?;
         }
-        if let Some(written) = self.written(dataset).await? {
+        if wanted.has(Prop::Written)
+            && let Some(written) = self.written(dataset).await?
+        {
             set.add_number(Prop::Written, written);
         }
         Ok(())
@@ -190,27 +273,39 @@ impl Dsl {
     }
 
     /// Adds who the dataset is: numbers, dates, holds, what it is redacted for, where a receive stopped.
-    async fn add_identity(&self, dataset: &Dataset, set: &mut PropertySet) -> Result<()> {
+    async fn add_identity(
+        &self,
+        dataset: &Dataset,
+        wanted: &Wanted<'_>,
+        set: &mut PropertySet,
+    ) -> Result<()> {
         let phys = &dataset.phys;
         set.add_number(Prop::Creation, phys.creation_time);
         set.add_number(Prop::Createtxg, phys.creation_txg.0);
         set.add_number(Prop::Guid, phys.guid.0);
         set.add_number(Prop::Objsetid, dataset.object.0);
-        set.add_number(Prop::Userrefs, self.holds(dataset).await?.len() as u64);
+        if wanted.has(Prop::Userrefs) {
+            set.add_number(Prop::Userrefs, self.holds(dataset).await?.len() as u64);
+        }
         set.add_number(Prop::DeferDestroy, u64::from(phys.has(dsl_dataset::FLAG_DEFER_DESTROY)));
         set.add_number(Prop::Inconsistent, u64::from(dataset.is_inconsistent()));
-        let changed = self.dir_field(&dataset.dir, dsl_dir::field::SNAPSHOTS_CHANGED).await?;
-        set.add_number(Prop::SnapshotsChanged, changed.unwrap_or(0));
-        if dataset.zapified {
+        if wanted.has(Prop::SnapshotsChanged) {
+            let changed = self.dir_field(&dataset.dir, dsl_dir::field::SNAPSHOTS_CHANGED).await?;
+            set.add_number(Prop::SnapshotsChanged, changed.unwrap_or(0));
+        }
+        if dataset.zapified && wanted.has_any(&[Prop::Redacted, Prop::RedactSnaps]) {
             let redacted = self.mos().value(dataset.object, Feature::RedactedDatasets.guid()).await?;
             set.add_number(Prop::Redacted, u64::from(redacted.is_some()));
             set.redact_snaps = redacted.map(|value| value.to_u64s());
         }
         if !dataset.is_snapshot() {
-            if !phys.prev_snap.is_none() && Some(phys.prev_snap) != self.origin_snapshot() {
+            let has_previous = !phys.prev_snap.is_none() && Some(phys.prev_snap) != self.origin_snapshot();
+            if has_previous && wanted.has(Prop::PrevSnap) {
                 set.add_text(Prop::PrevSnap, self.name_of_object(phys.prev_snap).await?);
             }
-            if let Some(token) = self.resume_token(dataset).await? {
+            if wanted.has(Prop::ReceiveResumeToken)
+                && let Some(token) = self.resume_token(dataset).await?
+            {
                 set.add_text(Prop::ReceiveResumeToken, token);
             }
         }

@@ -113,17 +113,21 @@ impl Walk {
 
 /// The order of `zfs list`.
 pub fn order(a: &Entry, b: &Entry) -> Ordering {
-    let key = |entry: &Entry| -> (usize, u64) {
-        let name = entry.name();
-        match &entry.found {
-            Found::Dataset(dataset) if dataset.is_snapshot() => {
-                (name.find('@').unwrap_or(name.len()), dataset.phys.creation_txg.0)
-            }
-            _ => (name.len(), 0),
-        }
+    let of = |entry: &Entry| match &entry.found {
+        Found::Dataset(dataset) => dataset.phys.creation_txg.0,
+        Found::Bookmark(bookmark) => bookmark.phys.creation_txg.0,
     };
-    let ((a_end, a_txg), (b_end, b_txg)) = (key(a), key(b));
-    let (a_name, b_name) = (a.name().as_bytes(), b.name().as_bytes());
+    order_of((a.name(), of(a)), (b.name(), of(b)))
+}
+
+/// The same of names, each with the group in which it was made.
+pub fn order_of((a, a_txg): (&str, u64), (b, b_txg): (&str, u64)) -> Ordering {
+    let parts = |name: &'_ str, txg| match name.find('@') {
+        Some(end) => (end, txg),
+        None => (name.len(), 0),
+    };
+    let ((a_end, a_txg), (b_end, b_txg)) = (parts(a, a_txg), parts(b, b_txg));
+    let (a_name, b_name) = (a.as_bytes(), b.as_bytes());
     let base = a_name[..a_end].cmp(&b_name[..b_end]);
     let snapshot = |end: usize, name: &[u8]| end < name.len();
     base.then(snapshot(a_end, a_name).cmp(&snapshot(b_end, b_name)))

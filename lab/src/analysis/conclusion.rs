@@ -68,9 +68,9 @@ pub(super) fn verdict(experiment: &Experiment, plan: &Plan, all: &Findings, resu
         (false, Some((best, finding))) => {
             let mut sentences = better(experiment, best, finding);
             sentences.extend(may_be_better(experiment.goal.metric, &findings, finding));
-            sentences.extend(costs(all, finding));
+            sentences.extend(cost_words(all, finding));
             let chosen = changes.iter().find(|it| it.name == best.variant);
-            sentences.extend(chosen.and_then(|chosen| risks(experiment, chosen)));
+            sentences.extend(chosen.and_then(|chosen| risk_words(experiment, chosen)));
             sentences
         }
         (false, None) => {
@@ -352,7 +352,7 @@ fn none_better(experiment: &Experiment, findings: &[&Finding], is_unfinished: bo
 }
 
 /// The metrics in which the best is certainly worse.
-fn costs(all: &Findings, best: &Finding) -> Option<String> {
+pub(crate) fn cost_words(all: &Findings, best: &Finding) -> Option<String> {
     let others = all
         .findings
         .iter()
@@ -367,7 +367,7 @@ fn costs(all: &Findings, best: &Finding) -> Option<String> {
 }
 
 /// The data that can be lost with it.
-fn risks(experiment: &Experiment, chosen: &Variant) -> Option<String> {
+pub(crate) fn risk_words(experiment: &Experiment, chosen: &Variant) -> Option<String> {
     let risks = risk::of(&experiment.factors, &chosen.settings);
     let risks: Vec<String> = risks.iter().map(|(setting, loss)| format!("with {setting} {loss}")).collect();
     (!risks.is_empty()).then(|| format!("Mind that {}.", risks.join("; ")))

@@ -18,18 +18,7 @@ pub fn text(compared: &Compared) -> String {
         if of.is_empty() {
             continue;
         }
-        let mut rows = vec![vec!["variant".to_owned(), "workload".to_owned()]];
-        rows[0].extend((1..=compared.results.len()).map(|number| number.to_string()));
-        rows[0].extend(["last to first".to_owned(), "verdict".to_owned()]);
-        for series in of {
-            let mut row = vec![series.variant.clone(), series.workload.clone()];
-            row.extend(series.medians.iter().map(|median| written(metric, median.value)));
-            let ratio = series.last_to_first.comparison.ratio;
-            row.push(ratio.ratio_words());
-            row.push(verdict(series));
-            rows.push(row);
-        }
-        text.push_str(&format!("\n## {}\n\n{}", metric.title(), table::markdown(&rows)));
+        text.push_str(&format!("\n## {}\n\n{}", metric.title(), table::markdown(&rows(compared, &of))));
     }
     text.push_str(&format!("\n{}\n", compared.unknown));
     if !compared.differences.is_empty() {
@@ -39,6 +28,22 @@ pub fn text(compared: &Compared) -> String {
         }
     }
     text
+}
+
+/// Series of a metric as the rows of a table, under its head.
+pub(super) fn rows(compared: &Compared, of: &[&Series]) -> Vec<Vec<String>> {
+    let numbers = (1..=compared.results.len()).map(|number| number.to_string());
+    let head = ["variant", "workload"].map(str::to_owned).into_iter().chain(numbers);
+    let head = head.chain(["last to first", "verdict"].map(str::to_owned)).collect();
+    let row = |series: &&Series| {
+        let medians = series.medians.iter().map(|median| written(series.metric, median.value));
+        let mut row = vec![series.variant.clone(), series.workload.clone()];
+        row.extend(medians);
+        row.push(series.last_to_first.comparison.ratio.ratio_words());
+        row.push(verdict(series));
+        row
+    };
+    std::iter::once(head).chain(of.iter().map(row)).collect()
 }
 
 /// The series of a metric that are shown.

@@ -23,11 +23,17 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::speed::{Placed, Speed, Stable};
 use super::{Model, bytes, duration, percent};
 use crate::error::{Error, Result};
 use crate::layout::{Layout, Vdev};
 use crate::size::Size;
 use crate::table;
+
+/// The chance that a device fails within a year, unless another one is given.
+pub const ANNUAL_FAILURE_RATE: f64 = 0.015;
+/// The chance that a bit cannot be read, unless another one is given.
+pub const BIT_ERROR_RATE: f64 = 1e-15;
 
 const YEAR_SECONDS: f64 = 365.25 * 86_400.0;
 /// Failures that odds are given for.
@@ -50,6 +56,27 @@ pub struct Devices {
     pub annual_failure_rate: f64,
     /// The chance that a bit cannot be read.
     pub bit_error_rate: f64,
+}
+
+impl Devices {
+    /// Such devices of a model, of which this share is full of blocks whose pieces have this size.
+    ///
+    /// # Errors
+    /// Pieces of a size that no block has.
+    pub fn of_model(model: device::simulated::Model, size: Size, full: f64, piece: Size) -> Result<Self> {
+        // What is no share is told by the model of rebuilds itself.
+        let placed = [Placed { used: full.clamp(0.001, 1.0), metaslabs: None }];
+        let alone = Speed::of(&"1".parse()?, model, &Stable::default(), piece, &placed)?;
+        Ok(Self {
+            size,
+            full,
+            bytes_per_second: model.write_bytes_per_second.min(model.read_bytes_per_second) as f64,
+            iops: alone.iops(1).unwrap_or(1.0),
+            piece,
+            annual_failure_rate: ANNUAL_FAILURE_RATE,
+            bit_error_rate: BIT_ERROR_RATE,
+        })
+    }
 }
 
 /// The fate of a layout when devices fail.

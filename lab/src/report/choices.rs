@@ -305,7 +305,7 @@ fn limits(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         0.0 => "writes".to_owned(),
         mixed => format!("{:.0} % reads", mixed * 100.0),
     };
-    let head = std::iter::once(String::new()).chain(shares.iter().map(|reads| title(*reads))).collect();
+    let head = std::iter::once("limit".to_owned()).chain(shares.iter().map(|reads| title(*reads))).collect();
     let row = |name: &str, rate_of: &dyn Fn(f64) -> f64| {
         let rates = shares.iter().map(|reads| match rate_of(*reads) {
             rate if rate > 0.0 && rate.is_finite() => written(Metric::Throughput, rate),
@@ -399,7 +399,8 @@ fn search(experiment: &Experiment, findings: &Findings) -> Option<Section> {
         "One factor after the other was changed, and proven improvements were kept; the search ended with \
          {values}, which was then measured again against the start."
     );
-    let head = ["factor", "from", "to", "times as good", "interval", "p", ""].map(str::to_owned).to_vec();
+    let head =
+        ["factor", "from", "to", "times as good", "interval", "p", "result"].map(str::to_owned).to_vec();
     let steps = search_result.steps.iter().map(|step| {
         let ratio = step.comparison.ratio;
         vec![
@@ -569,7 +570,7 @@ mod tests {
             limits(&Experiment::parse(&text(rw)).unwrap(), &findings).unwrap().rows
         };
         let mixed = of("\"randrw\"\noptions = { rwmixread = \"70\" }");
-        assert_eq!(mixed[0], ["", "reads", "writes", "70 % reads"]);
+        assert_eq!(mixed[0], ["limit", "reads", "writes", "70 % reads"]);
         assert!(mixed[1][3].ends_with("MiB/s") && mixed[2][1..] == ["-", "-", "1.00 MiB/s"], "{mixed:?}");
         let reads = of("\"read\"");
         assert!(reads[0].len() == 3 && reads[2][1..] == ["1.00 MiB/s", "-"], "{reads:?}");

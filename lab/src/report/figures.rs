@@ -1,4 +1,4 @@
-//! The figures of a workload as tables, for the HTML page and Markdown: an overview, each metric with
+//! The figures of a workload as tables, for the page and Markdown: an overview, each metric with
 //! intervals and p-values, and the spread of latencies.
 
 use super::metrics;
@@ -168,7 +168,7 @@ mod tests {
     use crate::analysis::findings;
     use crate::experiment::Experiment;
     use crate::plan::{BASELINE, TWIN};
-    use crate::report::{html, markdown};
+    use crate::report::{document_of, markdown};
     use crate::store::{Run, Store};
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
         let runs: Vec<Run> = Store::planted(text, &planted).runs().iter().map(with_latencies).collect();
         let store = Store::of_runs(Experiment::parse(text).unwrap(), runs);
         let found = findings(&store);
-        let (page, text) = (html::page(&store, &found), markdown(&store, &found));
+        let (page, text) = (document_of(&store, &found).texts(), markdown(&store, &found));
         let it = found.find("f=1", "w", crate::experiment::Metric::Iops).unwrap();
         let interval = super::interval(it);
         let p = format!("{:.4}", it.compared.unwrap().corrected_p_apart);

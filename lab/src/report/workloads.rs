@@ -79,7 +79,7 @@ fn place(findings: &Findings, metric: Metric, workload: &str, best: Option<&Best
 mod tests {
     use crate::analysis::findings;
     use crate::plan::BASELINE;
-    use crate::report::{html, json, markdown};
+    use crate::report::{document_of, json, markdown};
     use crate::store::Store;
 
     #[test]
@@ -119,7 +119,8 @@ mod tests {
             "{place:?}"
         );
         assert!(place[3].ends_with("no difference"), "{place:?}");
-        let forms = [markdown(&store, &found), html::page(&store, &found), json(&store, &found).unwrap()];
+        let forms =
+            [markdown(&store, &found), document_of(&store, &found).texts(), json(&store, &found).unwrap()];
         assert!(forms.iter().all(|form| form.contains("The best choice for each workload")));
     }
 }

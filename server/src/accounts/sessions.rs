@@ -11,6 +11,7 @@ use device::IgnorePoison;
 use tokio::sync::watch;
 
 use super::{Signed, secrets};
+use crate::caller::SessionId;
 
 /// How long a session lasts that is not used. An answer that lasts is use.
 pub const IDLE: Duration = Duration::from_secs(2 * 60 * 60);
@@ -22,6 +23,11 @@ const MAX_SESSIONS: usize = 256;
 const MAX_OF_USER: usize = 16;
 /// The most answers that last of one session.
 const MAX_LASTING: usize = 16;
+
+/// Which session has this number.
+pub fn id_of(number: &str) -> SessionId {
+    SessionId(secrets::hash(number))
+}
 
 /// All sessions.
 #[derive(Debug, Default)]
@@ -134,6 +140,13 @@ impl Sessions {
         self.table().retain(|_, entry| entry.of.name != name || entry.of.uid.is_some());
     }
 
+    /// The same, but for one of them.
+    pub fn end_others_of(&self, name: &str, kept: &SessionId) {
+        let goes =
+            |hash: &String, entry: &Entry| entry.of.name == name && entry.of.uid.is_none() && *hash != kept.0;
+        self.table().retain(|hash, entry| !goes(hash, entry));
+    }
+
     /// How many a user has.
     pub(super) fn count_of(&self, name: &str, of_machine: bool) -> u64 {
         let table = self.table();
@@ -184,6 +197,9 @@ mod tests {
             assert_eq!(found.of.name, "ann");
             assert!(found.has_csrf(sessions.find(&ann).unwrap().csrf.as_bytes()));
             assert!(!found.has_csrf(sessions.find(&ben).unwrap().csrf.as_bytes()) && !found.has_csrf(b""));
+            let other = sessions.begin(user("ann")).unwrap();
+            sessions.end_others_of("ann", &id_of(&ann));
+            assert!(sessions.find(&ann).is_some() && sessions.find(&other).is_none());
             sessions.end_of("ann");
             found.ended().await;
             assert!(sessions.find(&ann).is_none());

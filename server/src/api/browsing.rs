@@ -78,27 +78,46 @@ impl Action for ListFiles {
     type Reply = FileList;
 }
 
-/// Copies a regular file or a symbolic link from a snapshot into its filesystem.
+/// Copies a regular file, a symbolic link or a folder from a snapshot into its filesystem.
+///
+/// A folder that is there by now is filled, not replaced. One request copies a limited number of files and
+/// bytes; where more is left, its reply says where the next one goes on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RestoreFile {
     /// The snapshot.
     pub snapshot: String,
-    /// The file, below the root of the filesystem.
+    /// The file or folder, below the root of the filesystem.
     pub path: String,
     /// Where it is to be; by default where it was. Its directory must be there.
     pub to: Option<String>,
-    /// Replaces what is there by now, unless that is a directory.
+    /// Replaces files that are there by now. What is a directory on one side only is never replaced.
     pub overwrite: bool,
+    /// Leaves alone what is there by now, and copies the rest: so a folder is taken up that was copied in
+    /// part.
+    pub keep: bool,
+    /// The `next` of the request before this one.
+    pub after: Option<String>,
 }
 
-/// A file that was brought back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// What was brought back by a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct RestoredFile {
     /// Where it is, below the root of the filesystem.
     pub path: String,
     /// Bytes.
     pub size: u64,
+    /// Files and symbolic links.
+    pub files: u64,
+    /// Folders that were not there.
+    pub folders: u64,
+    /// How many were there and were left alone.
+    pub kept: u64,
+    /// How many are neither files, links nor folders, and were passed over.
+    pub passed_over: u64,
+    /// Where the next request goes on; none at the end.
+    pub next: Option<String>,
 }
 
 impl Action for RestoreFile {
@@ -107,7 +126,7 @@ impl Action for RestoreFile {
         Part::Datasets,
         Role::Admin,
         Effects::MOUNTS,
-        "Copies a file from a snapshot into its filesystem",
+        "Copies a file or a folder from a snapshot into its filesystem",
     )
     .in_words("restore a file from", "snapshot");
     const DELEGATED: Delegated<Self> = Delegated::Never;

@@ -254,6 +254,30 @@ impl Action for SetDashboardUser {
     type Reply = ();
 }
 
+/// Changes the own password, and ends the own other sessions. For a user with a password, who has signed in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct SetDashboardPassword {
+    /// The password as it is.
+    pub old: Password,
+    /// The password as it is to be.
+    pub new: Password,
+}
+
+impl Action for SetDashboardPassword {
+    const DECLARED: Declaration = Declaration::changes(
+        "dashboard-password-set",
+        Part::Daemon,
+        Role::Viewer,
+        Effects::SETTINGS,
+        "Changes the own password",
+    )
+    .in_words("change the own password", "")
+    .with_secrets();
+    const DELEGATED: Delegated<Self> = Delegated::Never;
+    type Reply = ();
+}
+
 /// Removes a user of the dashboard, with its sessions and tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]

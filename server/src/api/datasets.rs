@@ -89,13 +89,34 @@ pub struct ListDatasets {
     /// snapshots and bookmarks are one level below their dataset.
     pub depth: Option<usize>,
     /// Kinds to list; empty for all. With a depth of 0, a named dataset of another kind becomes an entry of
-    /// [`Listed::failed`].
+    /// [`DatasetPage::failed`].
     pub kinds: Vec<DatasetKind>,
     /// A named dataset of another kind is passed over instead: its depth was given (`-d 0`).
     pub pass_over: bool,
     /// Properties to report, in this order: native ones by name or column, user properties,
     /// `written@SNAPSHOT`, `written#BOOKMARK`; `all` stands for everything that `zfs get all` shows.
     pub properties: Vec<String>,
+    /// The `next` of the page before this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// The most entries of a page; all without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// The datasets that were made last come first, whatever their names are.
+    pub newest_first: bool,
+}
+
+/// Datasets, all or a page of them.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct DatasetPage {
+    /// The entries, in the order of OpenZFS's listings, or the newest first.
+    pub entries: Vec<DatasetEntry>,
+    /// Why others are absent.
+    pub failed: Vec<ApiError>,
+    /// Where the next page begins; none at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// One dataset.
@@ -142,10 +163,10 @@ impl Action for ListDatasets {
         "dataset-list",
         Part::Datasets,
         Role::Viewer,
-        "Lists datasets with properties: `zfs list` and `zfs get`",
+        "Lists datasets with properties, all or a page of them: `zfs list` and `zfs get`",
     );
     const DELEGATED: Delegated<Self> = Delegated::Never;
-    type Reply = Listed<DatasetEntry>;
+    type Reply = DatasetPage;
 
     /// Not the space of users.
     fn for_viewer(self) -> Result<Self, ApiError> {

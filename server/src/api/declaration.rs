@@ -129,12 +129,22 @@ pub enum Part {
     Mounts,
     /// Volumes and how they are served.
     Volumes,
+    /// Experiments.
+    Lab,
 }
 
 impl Part {
     /// All, in their order.
-    pub const ALL: [Self; 7] =
-        [Self::Daemon, Self::Pools, Self::Devices, Self::Events, Self::Datasets, Self::Mounts, Self::Volumes];
+    pub const ALL: [Self; 8] = [
+        Self::Daemon,
+        Self::Pools,
+        Self::Devices,
+        Self::Events,
+        Self::Datasets,
+        Self::Mounts,
+        Self::Volumes,
+        Self::Lab,
+    ];
 
     /// Its heading.
     pub const fn heading(self) -> &'static str {
@@ -146,6 +156,7 @@ impl Part {
             Self::Datasets => "Datasets",
             Self::Mounts => "Keys and mounts",
             Self::Volumes => "Volumes",
+            Self::Lab => "The lab",
         }
     }
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Declaration, Delegated, Effects, Part, Role};
+use super::{Action, Declaration, Delegated, Effects, Part, Password, Role};
 
 /// What runs on which events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -17,6 +17,14 @@ pub struct Hook {
     /// How long it may take, in seconds.
     #[serde(default)]
     pub limit_s: Option<u64>,
+    /// What lets it in: the password of the relay, the token of `ntfy` or of a webhook (`authorization:
+    /// Bearer`). A hook that is added again for the same server keeps it where none is given, and drops it
+    /// for an empty one. Never listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Password>,
+    /// Whether it has one. No matter when it is added.
+    #[serde(default)]
+    pub has_secret: bool,
 }
 
 /// What a hook does.
@@ -25,8 +33,33 @@ pub struct Hook {
 pub enum HookAction {
     /// A command for `/bin/sh`.
     Command(String),
-    /// An address (`http://`) to which the event is sent as JSON.
+    /// An address (`https://` or `http://`) to which the event is sent as JSON.
     Webhook(String),
+    /// A mail.
+    Mail(Mail),
+    /// A message to an address as those of ntfy.sh.
+    Ntfy(Ntfy),
+}
+
+/// A mail about an event.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Mail {
+    /// The server that takes it: `smtp://[USER@]HOST[:PORT]`, or `smtps://…` for TLS from the beginning.
+    pub relay: String,
+    /// The address of its sender.
+    pub from: String,
+    /// The addresses of those who get it.
+    pub to: Vec<String>,
+}
+
+/// A short message about an event.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Ntfy {
+    /// The address of the topic, `https://` or `http://`.
+    pub url: String,
+    /// How urgent it is, from 1 to 5; by what the event is without.
+    #[serde(default)]
+    pub priority: Option<u8>,
 }
 
 /// Asks for the hooks.
@@ -106,6 +139,9 @@ pub struct HookTested {
     pub hook: Hook,
     /// The environment of a command.
     pub environment: Vec<(String, String)>,
+    /// What is sent otherwise, as a text.
+    #[serde(default)]
+    pub message: Option<String>,
     /// How it ended; `None` if it was not run.
     pub outcome: Option<String>,
 }

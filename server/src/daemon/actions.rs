@@ -171,13 +171,14 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 103] = [
+pub static ACTIONS: [Known; 119] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),
     later!(GetDashboardLink: dashboard_link),
     now!(ListDashboardUsers: dashboard_users),
     now!(SetDashboardUser: set_dashboard_user),
+    later!(SetDashboardPassword: set_dashboard_password),
     now!(RemoveDashboardUser: remove_dashboard_user),
     now!(CreateDashboardToken: create_dashboard_token),
     now!(RemoveDashboardToken: remove_dashboard_token),
@@ -269,6 +270,21 @@ pub static ACTIONS: [Known; 103] = [
     later!(ReshapeVolume: reshape_volume),
     now_of!(ListReshapes: list_reshapes),
     now!(ListVolumes: list_volumes),
+    now!(ListLabRecipes: lab_recipes),
+    now!(ListLabPresets: lab_presets),
+    now_of!(DraftLab: lab_draft),
+    now_of!(PlanLab: lab_plan),
+    later!(StartLab: lab_start),
+    now!(ListLab: lab_list),
+    now_of!(StopLab: lab_stop),
+    later!(ResumeLab: lab_resume),
+    later!(RemoveLab: lab_remove),
+    now_of!(ReportLab: lab_report),
+    now_of!(CompareLab: lab_compare),
+    later!(ApplyLab: lab_apply),
+    later!(RevertLab: lab_revert),
+    now_of!(AdviseLab: lab_advise),
+    now_of!(ListLabLayouts: lab_layouts),
     // These are answered in forms of their own, by the socket.
     Known::of::<api::RunLoad>(None),
     Known::of::<api::HoldView>(None),
@@ -364,7 +380,8 @@ mod tests {
         for (at, known) in ACTIONS.iter().enumerate() {
             let declared = known.declared;
             assert!(!ACTIONS[..at].iter().any(|other| other.declared.name == declared.name));
-            if declared.role == Role::Viewer {
+            // The own password is the only thing that any user may change.
+            if declared.role == Role::Viewer && declared.name != api::SetDashboardPassword::NAME {
                 assert_eq!(declared.effects, Effects::NONE, "{}", declared.name);
                 assert!(declared.words.is_none(), "{}", declared.name);
             }

@@ -10,10 +10,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Daemon;
 use super::host::host_name;
+use crate::accounts::passwords::Passwords;
 use crate::accounts::{self, Accounts, LINK_LASTS, Signed};
 use crate::api::{
     ApiError, CreateDashboardToken, DashboardLink, DashboardRole, DashboardUser, GetDashboardLink,
-    ListDashboardUsers, NewDashboardToken, RemoveDashboardToken, RemoveDashboardUser, SetDashboardUser,
+    ListDashboardUsers, NewDashboardToken, RemoveDashboardToken, RemoveDashboardUser, SetDashboardPassword,
+    SetDashboardUser,
 };
 use crate::caller::{Caller, Who};
 
@@ -108,6 +110,40 @@ impl Daemon {
         let hash = |password| accounts::hashed(&request.name, password);
         let password = request.password.as_ref().map(hash).transpose()?;
         self.accounts().set_user(&request, password)
+    }
+
+    /// Changes the password of the user who asks. It takes some time, and blocks the thread.
+    ///
+    /// # Errors
+    /// The caller has not signed in by a password; the old one is wrong, or was tried too often; the new one
+    /// cannot be; the file cannot be written.
+    pub async fn set_dashboard_password(&self, request: SetDashboardPassword) -> Result<(), ApiError> {
+        let refused = |why: &str| ApiError::refused(format!("cannot change the own password: {why}"));
+        let busy = |why: &str| ApiError::busy(format!("cannot change the own password: {why}"));
+        let caller = Caller::current();
+        let person = caller.as_ref().and_then(Caller::person).filter(|person| person.uid.is_none());
+        let signed = person.and_then(|person| Some((person, person.session.as_ref()?)));
+        let Some((person, session)) = signed else {
+            return Err(refused(
+                "this is for users who have signed in to the dashboard with a password; 'cenote dashboard' \
+                 sets those of others",
+            ));
+        };
+        let accounts = self.accounts();
+        let (_, kept) = accounts.user(&person.name).ok_or_else(|| refused("the user is gone"))?;
+        // A client with a session of another's must not try passwords faster than one without.
+        let attempt = accounts.throttle.begin(person.address, Some(&person.name)).map_err(|wait| {
+            busy(&format!("a wrong password was given too often; try again in {} s", wait.as_secs() + 1))
+        })?;
+        let turn = accounts.passwords.turn().await.ok_or_else(|| busy("many sign in now; try again"))?;
+        if !Passwords::is_right(Some(&kept), &request.old, turn) {
+            return Err(refused("the old password is wrong"));
+        }
+        attempt.was_right();
+        let turn = accounts.passwords.turn().await.ok_or_else(|| busy("many sign in now; try again"))?;
+        let new = accounts::hashed(&person.name, &request.new)?;
+        drop(turn);
+        accounts.set_password(&person.name, &kept, new, session)
     }
 
     /// Removes a user of the dashboard.

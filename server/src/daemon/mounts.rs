@@ -37,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::dsl::{Dsl, Entry};
+use engine::dsl::{Dsl, Entry, Wanted};
 use engine::events::feed::What;
 use engine::properties::{Environment, Mounted as MountedAs, PropertySet};
 
@@ -165,15 +165,17 @@ impl OpenPool {
         mounts.values().filter(|mount| is_listed(mount)).map(Mount::described).collect()
     }
 
-    /// All properties of a dataset, where `mounted` is how filesystems are mounted now.
-    pub(super) async fn properties(
+    /// The properties of a dataset that are wanted, at least, where `mounted` is how filesystems are mounted
+    /// now.
+    pub(super) async fn properties_of(
         &self,
         dsl: &Dsl,
         entry: &Entry,
+        wanted: &Wanted<'_>,
         mounted: &HashMap<String, MountedAs>,
     ) -> engine::Result<PropertySet> {
         let environment = Environment { mounted: &|name| mounted.get(name).cloned() };
-        dsl.properties(entry, &environment).await
+        dsl.properties_of(entry, &environment, wanted).await
     }
 
     /// Datasets in use of one encryption root or below one dataset, mounted or not: names for which

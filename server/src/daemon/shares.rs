@@ -32,6 +32,7 @@
 mod actions;
 mod browsing;
 mod files;
+mod restoring;
 mod smb;
 
 use std::collections::{HashMap, HashSet};

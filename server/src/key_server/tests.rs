@@ -2,12 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use super::*;
 
@@ -269,20 +272,16 @@ fn a_server_that_does_not_answer_is_named() {
 }
 
 #[test]
-fn addresses_are_taken_apart() {
-    let target = |is_secure, host: &str, port, path: &str| {
-        Ok(Target { is_secure, host: host.into(), port, path: path.into() })
-    };
-    assert_eq!(Target::parse("https://keys"), target(true, "keys", 443, "/"));
-    assert_eq!(Target::parse("http://[::1]:81/a?b=1"), target(false, "::1", 81, "/a?b=1"));
-    for bad in ["https://", "https:///path", "ftp://keys/a", "https://me:word@keys/a", "https://keys/a b"] {
-        Target::parse(bad).unwrap_err();
-    }
-    let from = Target::parse("https://[::1]:81/a").unwrap();
-    assert_eq!(from.follow("/b"), target(true, "::1", 81, "/b"));
-    assert_eq!(from.follow("//keys/b"), target(true, "keys", 443, "/b"));
+fn redirects_lead_to_servers_that_are_as_private() {
+    let from = Address::web("https://[::1]:81/a").unwrap();
+    let followed = |to: &str| follow(&from, to).map(|to| (to.host_and_port(), to.path));
+    assert_eq!(followed("/b"), Ok(("[::1]:81".to_owned(), "/b".to_owned())));
+    assert_eq!(followed("//keys/b"), Ok(("keys:443".to_owned(), "/b".to_owned())));
     for bad in ["b", "http://keys/b", "https://me@keys/", "", "javascript:1"] {
-        from.follow(bad).unwrap_err();
+        followed(bad).unwrap_err();
     }
     assert_eq!(server_of("https://keys/a").as_deref(), Some("keys:443"));
+    for bad in ["https://", "https:///path", "ftp://keys/a", "https://me:word@keys/a", "https://keys/a b"] {
+        assert_eq!(server_of(bad), None, "{bad}");
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::{HeaderMap, StatusCode, header};
 
 use super::routes::{Peer, Problem};
-use crate::accounts::sessions::Session;
+use crate::accounts::sessions::{self, Session};
 use crate::accounts::{Accounts, Signed};
 use crate::api::DashboardRole;
 use crate::caller::{Caller, Person, Who};
@@ -85,6 +85,10 @@ impl Visitor {
             token: match &self.by {
                 By::Session(..) => None,
                 By::Token { name, .. } => Some(name.clone()),
+            },
+            session: match &self.by {
+                By::Session(_, number) => Some(sessions::id_of(number)),
+                By::Token { .. } => None,
             },
             uid: self.signed.uid,
             address: peer.address,

@@ -385,7 +385,8 @@ fn what_is_granted_does_not_count_for_a_person_of_the_dashboard() {
     ask(&running, &alice(), &snapshots(&["tank/a@a"])).unwrap();
     let person = |role| {
         let address = "192.0.2.7".parse().unwrap();
-        Caller::person_of(Person { name: "ann".into(), role, token: None, uid: None, address })
+        let name = "ann".to_owned();
+        Caller::person_of(Person { name, role, token: None, session: None, uid: None, address })
     };
     is_denied(ask(&running, &person(Role::Viewer), &snapshots(&["tank/a@b"])));
     let named = TakeSnapshots { command: Some("zfs snapshot tank/a@c".into()), ..snapshots(&["tank/a@c"]) };

@@ -4,7 +4,7 @@ use serde_json::json;
 use server::api::{DashboardRole, GetDashboardLink, RemoveDashboardUser, SetDashboardUser};
 use server::web::Options;
 
-use crate::harness::{Browser, PASSWORD, Served};
+use crate::harness::{Answer, Browser, PASSWORD, Served};
 
 #[test]
 fn a_link_signs_in_once() {
@@ -124,6 +124,34 @@ fn a_new_role_or_password_and_removal_end_sessions() {
     served.as_root(&RemoveDashboardUser { name: "ann".into() }).unwrap();
     assert_eq!(browser.get("/session").status, 401);
     assert_eq!(other.get("/session").status, 200);
+}
+
+#[test]
+fn a_user_changes_the_own_password_and_keeps_the_session() {
+    const NEW: &str = "another horse battery";
+    let served = Served::start();
+    let browser = served.browser_of("ann", DashboardRole::Viewer);
+    let mut elsewhere = Browser::new(served.address);
+    assert_eq!(elsewhere.sign_in(&json!({ "user": "ann", "password": PASSWORD })).status, 200);
+    let set = |browser: &Browser, old: &str, new: &str| {
+        browser.act("dashboard-password-set", &json!({ "old": old, "new": new }))
+    };
+    let wrong = set(&browser, "wrong horse battery", NEW);
+    assert_eq!((wrong.status, wrong.message().contains("old password is wrong")), (422, true), "{wrong:?}");
+    let short = set(&browser, PASSWORD, "short");
+    assert!(short.message().contains("too short"), "{short:?}");
+    let done = set(&browser, PASSWORD, NEW);
+    assert_eq!(done.status, 200, "{done:?}");
+    assert_eq!(browser.get("/session").status, 200);
+    assert_eq!(elsewhere.get("/session").status, 401, "the own other sessions end");
+    assert_eq!(elsewhere.sign_in(&json!({ "user": "ann", "password": PASSWORD })).status, 401);
+    assert_eq!(elsewhere.sign_in(&json!({ "user": "ann", "password": NEW })).status, 200);
+    // A user of the machine has none, and guessing waits as signing in does.
+    assert_eq!(set(&served.admin(), PASSWORD, NEW).status, 422);
+    let many: Vec<Answer> = (0..7).map(|_| set(&browser, "x", NEW)).collect();
+    assert!(many.iter().any(|answer| answer.status == 409 && answer.message().contains("try again")));
+    let text = std::fs::read_to_string(served.file("audit.log")).unwrap();
+    assert!(text.contains("dashboard-password-set") && !text.contains("horse"), "{text}");
 }
 
 #[test]

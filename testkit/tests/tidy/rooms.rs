@@ -25,6 +25,7 @@ const ROOMS: &[&str] = &[
     "streams",
     "pools",
     "watch",
+    "lab",
     "actions",
     "admission",
 ];

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use device::block_on;
 use engine::pool::live::{Layout, properties};
 use engine::vdev::topology::Purpose;
-use lab::scenario::{Bar, Part, Plot, Results, Scenario, bytes};
+use lab::scenario::{Bar, Part, Plot, Results, Scenario, Unit, bytes};
 use ondisk::Guid;
 use serde::Serialize;
 
@@ -195,6 +195,7 @@ fn summary(outcomes: &[Outcome]) -> Part {
         sentences: outcomes.iter().map(Outcome::meaning).collect(),
         plots: vec![Plot {
             title: "Time of all replacements".into(),
+            unit: Unit::Seconds,
             bars: outcomes.iter().map(bar).collect(),
         }],
     }
@@ -226,6 +227,10 @@ fn steps(outcomes: &[Outcome]) -> Part {
         head: vec!["layout", "disk", "time", "read", "written", "space for data"],
         rows: rows.collect(),
         sentences: Vec::new(),
-        plots: vec![Plot { title: "Space for data after each disk".into(), bars: bars.collect() }],
+        plots: vec![Plot {
+            title: "Space for data after each disk".into(),
+            unit: Unit::Bytes,
+            bars: bars.collect(),
+        }],
     }
 }

@@ -16,14 +16,13 @@ use engine::vdev::Class;
 use engine::vdev::topology::Purpose;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lab::models::rebuild::Rebuild;
-use lab::scenario::{Bar, Part, Plot, Results, Scenario, bytes};
+use lab::models::rebuild::{Devices, Rebuild};
+use lab::scenario::{Bar, Part, Plot, Results, Scenario, Unit, bytes};
 use lab::size::Size;
 use ondisk::Guid;
 use serde::Serialize;
 
 use super::bed::{Bed, CACHE_BYTES, MIB, Plan, named};
-use crate::lab::model::devices_of;
 
 /// What disks play.
 pub const MODEL: Model = Model::HDD_7200;
@@ -127,7 +126,7 @@ fn outcome(directory: &Path, plan: &Plan<'_>, time: Duration) -> Result<Outcome>
     };
     let piece = (BLOCK_BYTES / data_disks).next_multiple_of(4096);
     let full = held_bytes as f64 / plan.disk_bytes as f64;
-    let devices = devices_of(MODEL, Size(plan.disk_bytes), full, Size(piece))?;
+    let devices = Devices::of_model(MODEL, Size(plan.disk_bytes), full, Size(piece))?;
     let predicted = Rebuild::of(&layout.parse().map_err(anyhow::Error::msg)?, devices)?;
     Ok(Outcome { layout, held_bytes, idle, loaded, before, predicted })
 }
@@ -251,7 +250,7 @@ fn times(outcomes: &[Outcome]) -> Part {
         ],
         rows: rows.collect(),
         sentences: sentences.collect(),
-        plots: vec![Plot { title: "Time of a resilver".into(), bars: bars.collect() }],
+        plots: vec![Plot { title: "Time of a resilver".into(), unit: Unit::Seconds, bars: bars.collect() }],
     }
 }
 
@@ -266,7 +265,8 @@ fn latencies(outcomes: &[Outcome]) -> Part {
         ]
     };
     let with = |it: &Outcome, when: &str, of: &Latency| {
-        bar(format!("{}, {when}", it.layout), of.p99_ms, format!("{:.1} ms", of.p99_ms), when == "during")
+        let text = format!("{:.1} ms", of.p99_ms);
+        bar(format!("{}, {when}", it.layout), of.p99_ms / 1000.0, text, when == "during")
     };
     let mut part = Part {
         title: "Clients: random reads of 8 KiB".into(),
@@ -288,6 +288,6 @@ fn latencies(outcomes: &[Outcome]) -> Part {
             during.p99_ms / it.before.p99_ms
         ));
     }
-    part.plots.push(Plot { title: "99th percentile of clients' reads".into(), bars });
+    part.plots.push(Plot { title: "99th percentile of clients' reads".into(), unit: Unit::Seconds, bars });
     part
 }

@@ -17,7 +17,7 @@ use anyhow::Result;
 use device::block_on;
 use engine::inject::{Blocks, Fault, Flip};
 use engine::pool::live::Layout;
-use lab::scenario::{Bar, Part, Plot, Results, Scenario, bytes};
+use lab::scenario::{Bar, Part, Plot, Results, Scenario, Unit, bytes};
 use serde::Serialize;
 
 use super::bed::{Bed, Lost, MIB, Plan, named};
@@ -351,9 +351,10 @@ fn part(layout: &str, outcomes: &[Outcome]) -> Part {
         rows: outcomes.iter().map(row).collect(),
         sentences: outcomes.iter().map(|it| format!("{}: {}. {}", it.act, it.story, it.meaning)).collect(),
         plots: vec![
-            Plot { title: "Blocks lost in the end".into(), bars: lost.collect() },
+            Plot { title: "Blocks lost in the end".into(), unit: Unit::Count, bars: lost.collect() },
             Plot {
                 title: "Bytes that scrubs with bad hardware overwrote".into(),
+                unit: Unit::Bytes,
                 bars: overwritten.collect(),
             },
         ],

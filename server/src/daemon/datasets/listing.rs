@@ -3,11 +3,12 @@
 //! A name that is not found becomes an entry of `failed`, and the other entries are listed all the same, as
 //! by OpenZFS's tools.
 
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use engine::dsl::history::{self, Form};
-use engine::dsl::{Dataset, Dsl, Entry, Found, Kind, Walk, order};
+use engine::dsl::{Dataset, Dsl, Entry, Found, Kind, Walk, order, order_of};
 use engine::pool::properties::table::POOL_TABLE;
 use engine::pool::properties::{PoolEnvironment, PoolProp, PoolProperties};
 use engine::pool::status;
@@ -17,8 +18,8 @@ use ondisk::nearest::meant;
 
 use crate::api::edge::Edge;
 use crate::api::{
-    self, ApiError, DatasetEntry, DatasetKind, History, HistoryRecord, Hold, Listed, PoolEntry, Property,
-    Source,
+    self, ApiError, DatasetEntry, DatasetKind, DatasetPage, History, HistoryRecord, Hold, Listed, PoolEntry,
+    Property, Source,
 };
 use crate::daemon::{Daemon, OpenPool, dataset_error, not_of_this_type};
 use crate::users;
@@ -86,10 +87,17 @@ impl Daemon {
     ///
     /// # Errors
     /// A property that does not exist.
-    pub async fn list_datasets(&self, request: api::ListDatasets) -> Result<Listed<DatasetEntry>, ApiError> {
+    pub async fn list_datasets(&self, request: api::ListDatasets) -> Result<DatasetPage, ApiError> {
+        let after = request.after.as_deref().map(Place::parse).transpose()?;
+        if request.limit == Some(0) {
+            return Err(ApiError::invalid("cannot list datasets: a page has at least one"));
+        }
         let wanted =
             request.properties.iter().map(|name| Wanted::parse(name)).collect::<Result<Vec<_>, _>>()?;
-        let mut listed = Listed::default();
+        if let Some(page) = self.page_of_snapshots(&request, after.as_ref(), &wanted).await {
+            return Ok(page);
+        }
+        let mut listed = DatasetPage::default();
         let names = match request.names.is_empty() {
             true => self.open_pools().iter().map(|pool| pool.name().to_owned()).collect(),
             false => request.names.clone(),
@@ -126,15 +134,97 @@ impl Daemon {
                 }
             }
         }
-        all.sort_by(|(a, ..), (b, ..)| order(a, b));
+        match request.newest_first {
+            false => all.sort_by(|(a, ..), (b, ..)| order(a, b)),
+            true => all.sort_by(|(a, ..), (b, ..)| createtxg(b).cmp(&createtxg(a)).then_with(|| order(a, b))),
+        }
+        if let Some(after) = &after {
+            let is_before = |entry: &Entry| after.cmp(entry, request.newest_first) != Ordering::Less;
+            let begin = all.partition_point(|(entry, ..)| is_before(entry));
+            all.drain(..begin);
+        }
+        if let Some(limit) = request.limit
+            && limit < all.len()
+        {
+            all.truncate(limit);
+            listed.next = all.last().map(|(entry, ..)| Place::of(entry).text());
+        }
+        let needed = Needed::of(&wanted);
         let mounted = self.open_pools().iter().flat_map(|pool| pool.mounted()).collect();
         for (entry, pool, dsl) in &all {
-            match dataset_entry(pool, dsl, entry, &wanted, &mounted).await {
+            match dataset_entry(pool, dsl, entry, &wanted, &needed, &mounted).await {
                 Ok(told) => listed.entries.push(told),
                 Err(error) => listed.failed.push(dataset_error("read properties of", entry.name(), error)),
             }
         }
         Ok(listed)
+    }
+
+    /// A page of the snapshots of one dataset, of which there may be thousands: only those of the page are
+    /// read. `None` for what has to be listed in the usual way.
+    async fn page_of_snapshots(
+        &self,
+        request: &api::ListDatasets,
+        after: Option<&Place>,
+        wanted: &[Wanted],
+    ) -> Option<DatasetPage> {
+        let ([name], Some(limit), Some(1), [DatasetKind::Snapshot]) =
+            (&request.names[..], request.limit, request.depth, &request.kinds[..])
+        else {
+            return None;
+        };
+        if name.contains(['@', '#']) {
+            return None;
+        }
+        // What cannot be found or read is told by the usual way.
+        let pool = self.pool_of_any(name).ok()?;
+        let dsl = pool.dsl().await.ok()?;
+        let head = dsl.find(name).await.ok()?;
+        let of_volume = match dsl.kind(&head).await.ok()? {
+            Kind::Volume => true,
+            Kind::Filesystem => false,
+            _ => return None,
+        };
+        let snapshot_of = |place: &Place| {
+            let (of, snapshot) = place.name.split_once('@')?;
+            (of == name).then(|| snapshot.to_owned())
+        };
+        let begin = match after {
+            Some(place) => {
+                let found = dsl.find(&place.name).await.ok()?;
+                let is_it = found.phys.creation_txg.0 == place.createtxg;
+                Some(snapshot_of(place).filter(|_| is_it)?)
+            }
+            None => None,
+        };
+        // One more tells whether there is another page.
+        let most = limit.saturating_add(1);
+        let found = dsl.some_snapshots(&head, begin.as_deref(), request.newest_first, most).await.ok()??;
+        let is_hidden =
+            |snapshot: &Dataset| engine::dsl::is_hidden(snapshot.name.rsplit('@').next().unwrap_or_default());
+        if found.iter().any(is_hidden) {
+            return None;
+        }
+        let has_more = found.len() > limit;
+        let entries: Vec<Entry> = found
+            .into_iter()
+            .take(limit)
+            .map(|snapshot| Entry {
+                kind: Kind::Snapshot { of_volume },
+                found: Found::Dataset(Box::new(snapshot)),
+            })
+            .collect();
+        let next = entries.last().filter(|_| has_more).map(|entry| Place::of(entry).text());
+        let mut listed = DatasetPage { next, ..DatasetPage::default() };
+        let needed = Needed::of(wanted);
+        let mounted = self.open_pools().iter().flat_map(|pool| pool.mounted()).collect();
+        for entry in &entries {
+            match dataset_entry(&pool, &dsl, entry, wanted, &needed, &mounted).await {
+                Ok(told) => listed.entries.push(told),
+                Err(error) => listed.failed.push(dataset_error("read properties of", entry.name(), error)),
+            }
+        }
+        Some(listed)
     }
 
     /// Lists the holds on snapshots.
@@ -217,21 +307,87 @@ impl Wanted {
     }
 }
 
+/// The transaction group in which something was made.
+fn createtxg(entry: &Entry) -> u64 {
+    match &entry.found {
+        Found::Dataset(dataset) => dataset.phys.creation_txg.0,
+        Found::Bookmark(bookmark) => bookmark.phys.creation_txg.0,
+    }
+}
+
+/// The place of an entry in a listing, which stays one where the entry is destroyed meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    createtxg: u64,
+    name: String,
+}
+
+impl Place {
+    fn of(entry: &Entry) -> Self {
+        Self { createtxg: createtxg(entry), name: entry.name().to_owned() }
+    }
+
+    fn text(&self) -> String {
+        format!("{}:{}", self.createtxg, self.name)
+    }
+
+    fn parse(text: &str) -> Result<Self, ApiError> {
+        let parts = text.split_once(':').and_then(|(txg, name)| Some((txg.parse().ok()?, name.to_owned())));
+        let invalid = || ApiError::invalid("cannot list datasets: 'after' is no place in a list");
+        parts.map(|(createtxg, name)| Self { createtxg, name }).ok_or_else(invalid)
+    }
+
+    /// Where it stands, as seen from an entry.
+    fn cmp(&self, entry: &Entry, newest_first: bool) -> Ordering {
+        let (name, createtxg) = (entry.name(), createtxg(entry));
+        let by_name = order_of((&self.name, self.createtxg), (name, createtxg));
+        match newest_first {
+            false => by_name,
+            true => createtxg.cmp(&self.createtxg).then(by_name),
+        }
+    }
+}
+
+/// What the properties that were asked for need of the engine.
+struct Needed {
+    all: bool,
+    native: Vec<Prop>,
+    user: bool,
+}
+
+impl Needed {
+    fn of(wanted: &[Wanted]) -> Self {
+        let native = |wanted: &Wanted| match wanted {
+            Wanted::Native(prop) => Some(*prop),
+            _ => None,
+        };
+        Self {
+            all: wanted.iter().any(|wanted| matches!(wanted, Wanted::All)),
+            native: wanted.iter().filter_map(native).collect(),
+            user: wanted.iter().any(|wanted| matches!(wanted, Wanted::User(_))),
+        }
+    }
+
+    fn wanted(&self) -> engine::dsl::Wanted<'_> {
+        match self.all {
+            true => engine::dsl::Wanted::ALL,
+            false => engine::dsl::Wanted::of(&self.native, self.user),
+        }
+    }
+}
+
 async fn dataset_entry(
     pool: &OpenPool,
     dsl: &Dsl,
     entry: &Entry,
     wanted: &[Wanted],
+    needed: &Needed,
     mounted: &HashMap<String, MountedAs>,
 ) -> engine::Result<DatasetEntry> {
-    let createtxg = match &entry.found {
-        Found::Dataset(dataset) => dataset.phys.creation_txg,
-        Found::Bookmark(bookmark) => bookmark.phys.creation_txg,
-    };
     let name_alone = wanted.iter().all(|wanted| matches!(wanted, Wanted::Native(Prop::Name)));
     let set = match name_alone {
         true => PropertySet::new(entry.name(), entry.kind.types(), entry.kind.head_types()),
-        false => pool.properties(dsl, entry, mounted).await?,
+        false => pool.properties_of(dsl, entry, &needed.wanted(), mounted).await?,
     };
     let mut properties = Vec::new();
     for wanted in wanted {
@@ -276,7 +432,7 @@ async fn dataset_entry(
     Ok(DatasetEntry {
         name: entry.name().to_owned(),
         kind: kind_of(entry.kind),
-        createtxg: createtxg.0,
+        createtxg: createtxg(entry),
         properties,
     })
 }
@@ -473,4 +629,18 @@ async fn read_pool_entry(
 fn pool_property(set: &PoolProperties, shown: Shown) -> Property {
     let parsable = set.get_named(&shown.name, PARSABLE).map(|shown| shown.value);
     Property { value: Some(shown.value), parsable, source: shown.source.edge(), ..absent(&shown.name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_in_a_list_is_a_text_that_is_checked() {
+        let place = Place { createtxg: 7, name: "tank/a@b:c".into() };
+        assert_eq!(Place::parse(&place.text()).unwrap(), place);
+        for wrong in ["", "tank", "x:tank", "-1:tank"] {
+            assert!(Place::parse(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -1,11 +1,7 @@
-//! Looking into filesystems and snapshots, and bringing back a file, whether they are mounted or shared or
-//! not.
+//! Looking into filesystems and snapshots, whether they are mounted or shared or not.
 //!
 //! A filesystem is opened for this as it is for clients of a network ([`super`]), but not kept open, so that
-//! it is closed to changes of the dataset in the same way, and kernels that have it mounted are told. A file
-//! is copied under a name of its own beside its place, made stable, and only then gets its name: a copy that
-//! breaks off leaves the place as it was, and removes what it made. Each piece is a request by itself, so
-//! that a large file holds up no unmounting.
+//! it is closed to changes of the dataset in the same way, and kernels that have it mounted are told.
 //!
 //! Paths are looked up component by component below the root of the filesystem: `..` is refused, and a
 //! symbolic link is not followed.
@@ -14,36 +10,31 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::dsl::Kind;
-use engine::env::{Env, System};
 use engine::properties::{Environment, Prop, Style};
-use engine::zpl::live::{NewKind, NewNode, SetAttributes, WriteOptions};
 use ondisk::zpl::FileType;
 
 use super::FileShare;
 use super::files::OpenedShare;
-use crate::api::{ApiError, FileEntry, FileKind, FileList, ListFiles, RestoreFile, RestoredFile};
+use crate::api::{ApiError, FileEntry, FileKind, FileList, ListFiles};
 use crate::daemon::{Daemon, OpenPool, dataset_error, not_of_this_type};
-use crate::files::{Attributes, FileId, Files, FilesystemId, Named};
+use crate::files::{Attributes, Files, FilesystemId, Named};
 use crate::fuse::{MountOptions, SNAPSHOT_NAME, Snapdir, ZFS_NAME};
 
 /// The most entries of a list.
 const MAX_ENTRIES: usize = 1000;
 /// The most components of a path.
 const MAX_DEPTH: usize = 256;
-/// Bytes of a piece of a file, and pieces of one request.
-const PIECE_BYTES: usize = 1 << 20;
-const PIECES: u64 = 32;
 
 /// A filesystem that is looked into.
-struct Browsed {
+pub(super) struct Browsed {
     pool: Arc<OpenPool>,
     share: Arc<FileShare>,
     /// The name of the snapshot that is meant.
-    snapshot: Option<String>,
+    pub(super) snapshot: Option<String>,
 }
 
 /// A component of a path of a request.
-fn components(path: &str) -> Result<Vec<&[u8]>, String> {
+pub(super) fn components(path: &str) -> Result<Vec<&[u8]>, String> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     if parts.contains(&"..") {
         return Err("'..' is not part of a path here".to_owned());
@@ -84,59 +75,8 @@ impl Daemon {
         Ok(FileList { entries: entries.collect(), next })
     }
 
-    /// Copies a file from a snapshot into its filesystem.
-    ///
-    /// # Errors
-    /// There is no such file, something is in its place, or it cannot be written.
-    pub async fn restore_file(&self, request: RestoreFile) -> Result<RestoredFile, ApiError> {
-        let doing = format!("cannot restore '{}' from '{}'", request.path.escape_debug(), request.snapshot);
-        let invalid = |why: String| ApiError::invalid(format!("{doing}: {why}"));
-        let browsed = self.browsed(&request.snapshot).await?;
-        if browsed.snapshot.is_none() {
-            return Err(invalid("it is no snapshot".into()));
-        }
-        let to = request.to.as_deref().unwrap_or(&request.path);
-        let from_path = components(&request.path).map_err(invalid)?;
-        let to_path = components(to).map_err(invalid)?;
-        let Some((name, to_dir)) = to_path.split_last() else {
-            return Err(invalid("the root of a filesystem is no place for a file".into()));
-        };
-        let failed = |error| in_words(&doing, error);
-        let copy = {
-            let files = browsed.open().map_err(failed)?;
-            if !files.is_writable() {
-                return Err(ApiError::refused(format!("{doing}: the filesystem is read-only")));
-            }
-            let from = browsed.find(&files, &from_path).map_err(failed)?;
-            if !matches!(from.kind, FileType::Regular | FileType::Symlink) {
-                let why = "only regular files and symbolic links are restored; copy others from \
-                           '.zfs/snapshot' of the mounted filesystem";
-                return Err(ApiError::refused(format!("{doing}: {why}")));
-            }
-            let root = files.root().map_err(failed)?;
-            let dir = descend(&files, root, to_dir).map_err(|error| match error {
-                engine::Error::NotFound(_) => ApiError::not_found(format!(
-                    "{doing}: the directory of '{}' is not there any more; name another place",
-                    to.escape_debug()
-                )),
-                other => in_words(&doing, other),
-            })?;
-            let there = files.lookup(Named { dir: dir.id, name }).map_err(failed)?;
-            if there.is_some_and(|there| !request.overwrite || there.kind == FileType::Directory) {
-                let why = "there is something in its place; name another place, or overwrite";
-                return Err(ApiError::refused(format!("{doing}: '{}': {why}", to.escape_debug())));
-            }
-            let random = System.random();
-            let made = format!(".cenote-restore-{random:016x}").into_bytes();
-            Copy { browsed: &browsed, from, dir: dir.id, name, made, overwrite: request.overwrite }
-        };
-        copy.run().map_err(failed)?;
-        let path = to_path.iter().map(|part| String::from_utf8_lossy(part)).collect::<Vec<_>>().join("/");
-        Ok(RestoredFile { path, size: copy.from.size })
-    }
-
     /// The filesystem of a name, or of the snapshot of a name.
-    async fn browsed(&self, name: &str) -> Result<Browsed, ApiError> {
+    pub(super) async fn browsed(&self, name: &str) -> Result<Browsed, ApiError> {
         let (head, snapshot) = match name.split_once('@') {
             Some((head, snapshot)) => (head, Some(snapshot.to_owned())),
             None => (name, None),
@@ -176,12 +116,12 @@ impl Daemon {
 }
 
 impl Browsed {
-    fn open(&self) -> engine::Result<OpenedShare> {
+    pub(super) fn open(&self) -> engine::Result<OpenedShare> {
         OpenedShare::open_alone(Arc::clone(&self.pool), &self.share)
     }
 
     /// The file of a path, in the snapshot if one is meant.
-    fn find(&self, files: &OpenedShare, path: &[&[u8]]) -> engine::Result<Attributes> {
+    pub(super) fn find(&self, files: &OpenedShare, path: &[&[u8]]) -> engine::Result<Attributes> {
         let mut top = files.root()?;
         if let Some(snapshot) = &self.snapshot {
             top = descend(files, top, &[ZFS_NAME, SNAPSHOT_NAME, snapshot.as_bytes()])?;
@@ -191,7 +131,7 @@ impl Browsed {
 }
 
 /// The file of a path below a directory.
-fn descend(files: &OpenedShare, from: Attributes, path: &[&[u8]]) -> engine::Result<Attributes> {
+pub(super) fn descend(files: &OpenedShare, from: Attributes, path: &[&[u8]]) -> engine::Result<Attributes> {
     path.iter().try_fold(from, |at, name| {
         let missing = || engine::Error::NotFound(String::from_utf8_lossy(name).into_owned());
         if at.kind != FileType::Directory {
@@ -225,7 +165,7 @@ fn told(name: &[u8], attributes: Option<Attributes>) -> FileEntry {
 }
 
 /// An error in the words of a request.
-fn in_words(doing: &str, error: engine::Error) -> ApiError {
+pub(super) fn in_words(doing: &str, error: engine::Error) -> ApiError {
     match error {
         engine::Error::NotFound(name) => {
             ApiError::not_found(format!("{doing}: there is no '{}'", name.escape_debug()))
@@ -237,105 +177,6 @@ fn in_words(doing: &str, error: engine::Error) -> ApiError {
             let ApiError { kind, message } = other.into();
             ApiError { kind, message: format!("{doing}: {message}") }
         }
-    }
-}
-
-/// A file that is copied.
-struct Copy<'a> {
-    browsed: &'a Browsed,
-    from: Attributes,
-    dir: FileId,
-    name: &'a [u8],
-    /// Its name until it is whole.
-    made: Vec<u8>,
-    overwrite: bool,
-}
-
-impl Copy<'_> {
-    fn run(&self) -> engine::Result<()> {
-        let copied = self.copy();
-        if copied.is_err() {
-            // What was made in part only takes space; it may not be there.
-            let _ = self.browsed.open().and_then(|files| files.unlink(self.made_at()));
-        }
-        copied
-    }
-
-    fn made_at(&self) -> Named<'_> {
-        Named { dir: self.dir, name: &self.made }
-    }
-
-    fn copy(&self) -> engine::Result<()> {
-        let at = Named { dir: self.dir, name: self.name };
-        let made = self.create()?;
-        if self.from.kind == FileType::Regular {
-            let mut offset = 0;
-            while offset < self.from.size {
-                offset = self.pieces(made, offset)?;
-            }
-        }
-        let files = self.browsed.open()?;
-        if self.from.kind == FileType::Regular {
-            let size = Some(self.from.size);
-            files.set(made, &SetAttributes { size, ..SetAttributes::default() })?;
-            files.copy_xattrs(self.from.id, made)?;
-        }
-        let set = SetAttributes {
-            mode: (self.from.kind == FileType::Regular).then_some(self.from.mode),
-            atime: Some(self.from.atime),
-            mtime: Some(self.from.mtime),
-            ..SetAttributes::default()
-        };
-        files.set(made, &set)?;
-        files.make_stable(made)?;
-        match self.overwrite {
-            true => files.rename(self.made_at(), at)?,
-            false => {
-                // Two files of a name are never there, whatever else is done meanwhile.
-                files.link(made, at)?;
-                files.unlink(self.made_at())?;
-            }
-        }
-        files.make_stable(made)
-    }
-
-    /// Makes the file, without its content.
-    fn create(&self) -> engine::Result<FileId> {
-        let files = self.browsed.open()?;
-        let target = match self.from.kind {
-            FileType::Symlink => files.read_link(self.from.id)?,
-            _ => Vec::new(),
-        };
-        let kind = match self.from.kind {
-            FileType::Symlink => NewKind::Symlink(&target),
-            _ => NewKind::Regular,
-        };
-        // Closed to others until it is whole.
-        let new = NewNode { kind, mode: 0o600, umask: 0, uid: self.from.uid, gid: self.from.gid };
-        let made = files.create(self.made_at(), &new)?.id;
-        // The directory may pass on a group of its own.
-        let owner =
-            SetAttributes { uid: Some(self.from.uid), gid: Some(self.from.gid), ..SetAttributes::default() };
-        files.set(made, &owner)?;
-        Ok(made)
-    }
-
-    /// Copies some pieces; where the next ones begin. What is zero is left out.
-    fn pieces(&self, made: FileId, from: u64) -> engine::Result<u64> {
-        let files = self.browsed.open()?;
-        let mut piece = vec![0; PIECE_BYTES];
-        let mut offset = from;
-        for _ in 0..PIECES {
-            let length = files.read(self.from.id, offset, &mut piece)?;
-            if length == 0 {
-                return Ok(self.from.size.max(offset));
-            }
-            if piece[..length].iter().any(|byte| *byte != 0) {
-                files.write(made, offset, &piece[..length], &WriteOptions::default())?;
-            }
-            offset += length as u64;
-        }
-        Ok(offset)
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::space;
 use crate::experiment::Experiment;
-use crate::plan::{Plan, Variant};
+use crate::plan::{Plan, Variant, VariantKind};
 use crate::site::Named;
 use crate::size::Size;
 
@@ -53,7 +53,8 @@ pub fn planned(experiment: &Experiment, faults: Vec<String>, mut remarks: Vec<St
     let left_out = plan.left_out(experiment);
     remarks.extend(left_out.map(|(variant, workloads)| left_out_words(experiment, variant, &workloads)));
     let (runs, seconds) = cost(experiment, &plan);
-    let caches = plan.variants().iter().map(|variant| variant.settings.get("arc_max")?.parse::<Size>().ok());
+    let pools = plan.variants().iter().filter(|variant| variant.kind != VariantKind::Device);
+    let caches = pools.map(|variant| variant.settings.get("arc_max")?.parse::<Size>().ok());
     let largest = caches.collect::<Option<Vec<Size>>>().and_then(|sizes| sizes.into_iter().max());
     Planned {
         faults,

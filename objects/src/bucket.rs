@@ -1,7 +1,7 @@
 //! What is asked of an object store, and what it may answer.
 //!
-//! Of a store only this is relied on, for each key alone: a `GET` after a successful `PUT` or `DELETE` shows what
-//! it did, and of several [`Bucket::create`] of one key exactly one succeeds. Listings may be old.
+//! Of a store only this is relied on, for each key alone: a `GET` after a successful `PUT` or `DELETE` shows
+//! what it did, and of several [`Bucket::create`] of one key exactly one succeeds. Listings may be old.
 
 mod faulty;
 mod folder;

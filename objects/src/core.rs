@@ -1,24 +1,25 @@
 //! A device that is open: reads, writes, commits, checkpoints, compaction.
 //!
 //! # Who does what
-//! All of it runs as tasks of one thread (`tokio::task::spawn_local`), which share the state and never hold it across
-//! an `.await`. What waits looks again whenever something has changed.
+//! All of it runs as tasks of one thread (`tokio::task::spawn_local`), which share the state and never hold
+//! it across an `.await`. What waits looks again whenever something has changed.
 //!
 //! # The life of a write
 //! 1. Its regions of the map are loaded, and there is room among the bytes that are not in the store yet.
-//! 2. Its bytes go to the end of the segment that is being filled, its entry to the list of the next commit, and the map
-//!    says where it is. A segment that is full is sent on its way. The write is done.
-//! 3. A flush makes a commit of all entries so far: it waits for the segments among them, and makes the commit. When
-//!    that is in the store, the flush is done.
+//! 2. Its bytes go to the end of the segment that is being filled, its entry to the list of the next commit,
+//!    and the map says where it is. A segment that is full is sent on its way. The write is done.
+//! 3. A flush makes a commit of all entries so far: it waits for the segments among them, and makes the
+//!    commit. When that is in the store, the flush is done.
 //!
 //! # The life of an object
-//! It is dead when no sector of the map is in it. A segment is deleted when a commit that says so is in the store; a
-//! commit only when a checkpoint after it is, and when it did not take over. Reads that began before are waited for.
+//! It is dead when no sector of the map is in it. A segment is deleted when a commit that says so is in the
+//! store; a commit only when a checkpoint after it is, and when it did not take over. Reads that began before
+//! are waited for.
 //!
 //! # When the store does not answer
 //! Segments and commits are sent until they arrive. What waits for them is told the error after
-//! [`Options::patience`]; nothing is lost, and a later flush finds it done. Another host's commit in the place of the
-//! own one ends all: [`Error::TakenOver`].
+//! [`Options::patience`]; nothing is lost, and a later flush finds it done. Another host's commit in the
+//! place of the own one ends all: [`Error::TakenOver`].
 
 mod checkpoints;
 mod commits;
@@ -174,7 +175,8 @@ struct Shared {
     is_dropped: Cell<bool>,
 }
 
-/// A device in an object store, open. It belongs to one thread, within a `LocalSet`; see the module documentation.
+/// A device in an object store, open. It belongs to one thread, within a `LocalSet`; see the module
+/// documentation.
 #[derive(Debug)]
 pub struct Core(Rc<Shared>);
 

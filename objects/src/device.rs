@@ -1,8 +1,9 @@
-//! The device as the pool has it: [`::device::Device`], whose operations are messages to a thread with a [`Core`].
+//! The device as the pool has it: [`::device::Device`], whose operations are messages to a thread with a
+//! [`Core`].
 //!
-//! The thread runs all tasks of one device. Messages and answers pass through channels that wake any executor, so
-//! that what awaits them knows nothing of the thread's runtime. When the device is dropped, what was flushed is in the
-//! store, and the thread ends.
+//! The thread runs all tasks of one device. Messages and answers pass through channels that wake any
+//! executor, so that what awaits them knows nothing of the thread's runtime. When the device is dropped, what
+//! was flushed is in the store, and the thread ends.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -17,17 +17,25 @@
 //! | 80 | | data |
 //! | | | body |
 //!
-//! The body comes last because what it says of the data is known last. Data has checksums of its own, one for each
-//! [`Entry`], and above all those of the pool.
+//! The body comes last because what it says of the data is known last. Data has checksums of its own, one for
+//! each [`Entry`], and above all those of the pool.
 //!
 //! | key | kind | data | body |
 //! |---|---|---|---|
 //! | `device` | device | | size in bytes (8) |
-//! | `commit/SEQUENCE` | commit | small writes | epoch (8), checkpoint (8), flags (4; 1: takes over), entries (4), entries |
+//! | `commit/SEQUENCE` | commit | small writes | epoch (8), checkpoint (8), flags (4), entries (4), entries |
 //! | `segment/ID` | segment | writes | entries (4), zero (4), entries |
-//! | `checkpoint/NUMBER` | checkpoint | | sequence (8), epoch (8), live objects (4), regions (4), live objects: id (8), live (4), total (4); regions: number (4), bytes (4), id of the map (8), offset (8), hash (8) |
+//! | `checkpoint/NUMBER` | checkpoint | | sequence (8), epoch (8), objects (4), regions (4), both |
 //! | `checkpoint/NUMBER`, `latest` | pointer | | number of a newer checkpoint (8) |
 //! | `map/ID` | map | pages of regions: runs: start (4), sectors (4), id (8), offset (4), zero (4) | |
+//!
+//! The flag 1 of a commit says that it takes over. Parts of bodies:
+//!
+//! | part | fields |
+//! |---|---|
+//! | entry | sector (8), sectors (4), offset in the object (4), id, or all ones for no longer needed (8), hash (8) |
+//! | object | id (8), sectors that are needed (4), sectors (4) |
+//! | region | number (4), bytes of its page (4), id of the map (8), offset in it (8), hash (8) |
 //!
 //! Sequences, numbers and ids in keys are 16 hexadecimal digits, so that listings are in order.
 
@@ -76,8 +84,8 @@ impl CheckpointNumber {
     }
 }
 
-/// An object with data: a commit by its sequence, or a segment or map by the epoch in which it was made (the sequence of
-/// the commit that took over) and a count within it.
+/// An object with data: a commit by its sequence, or a segment or map by the epoch in which it was made (the
+/// sequence of the commit that took over) and a count within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ObjectId(pub u64);
 

@@ -1,23 +1,24 @@
 //! A device in an object store: a log of large immutable objects, and a map of what lies where in them.
 //!
 //! # The idea
-//! Writes are gathered into *segments*, objects of up to 16 MiB that never change. A flush makes a *commit*: a small
-//! object, numbered in sequence, that lists what was written since the one before, and carries the bytes itself when
-//! they are few. The *map* says for each sector of the device which object has it and where. Now and then the map is
-//! stored as a *checkpoint*, so that opening the device reads that and the commits after it. What is no longer needed
-//! is deleted object by object; segments that are needed in part are *compacted*.
+//! Writes are gathered into *segments*, objects of up to 16 MiB that never change. A flush makes a *commit*:
+//! a small object, numbered in sequence, that lists what was written since the one before, and carries the
+//! bytes itself when they are few. The *map* says for each sector of the device which object has it and
+//! where. Now and then the map is stored as a *checkpoint*, so that opening the device reads that and the
+//! commits after it. What is no longer needed is deleted object by object; segments that are needed in part
+//! are *compacted*.
 //!
 //! # One owner
-//! A commit is made with a `PUT` that succeeds only where no object of that name is. So a sequence has one commit,
-//! whatever is sent twice, late, or by two hosts. Who opens the device to write takes it over: it reads commits up to
-//! the first that is missing, and makes that one. The owner before finds it there at its next flush, and ends before
-//! it has acknowledged anything. Commits that took over are never deleted, so that a request that was on its way all
-//! the time finds them too.
+//! A commit is made with a `PUT` that succeeds only where no object of that name is. So a sequence has one
+//! commit, whatever is sent twice, late, or by two hosts. Who opens the device to write takes it over: it
+//! reads commits up to the first that is missing, and makes that one. The owner before finds it there at its
+//! next flush, and ends before it has acknowledged anything. Commits that took over are never deleted, so
+//! that a request that was on its way all the time finds them too.
 //!
 //! # What is relied on
-//! See [`bucket`]: that each key alone behaves, nothing more. Checkpoints are numbered like commits, so that the newest
-//! is found without a listing. Where one is no longer the newest, a pointer replaces it before anything is deleted that
-//! it needs; pointers stay, so that a number is never made twice.
+//! See [`bucket`]: that each key alone behaves, nothing more. Checkpoints are numbered like commits, so that
+//! the newest is found without a listing. Where one is no longer the newest, a pointer replaces it before
+//! anything is deleted that it needs; pointers stay, so that a number is never made twice.
 //!
 //! | module | what it owns |
 //! |---|---|

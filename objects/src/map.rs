@@ -1,10 +1,11 @@
 //! Where each sector of the device is, and how much of each object is needed.
 //!
-//! The device is divided into regions of 1 GiB. The runs of a region are in memory, or where the last checkpoint put
-//! them; a region is loaded before anything is looked up or changed in it ([`Map::to_load`]).
+//! The device is divided into regions of 1 GiB. The runs of a region are in memory, or where the last
+//! checkpoint put them; a region is loaded before anything is looked up or changed in it ([`Map::to_load`]).
 //!
-//! Invariants: the runs of a region are in order and do not overlap. Of every object with data, `live` is the number of
-//! sectors that runs lead to, in memory or not. A region that differs from its page has none ([`Region::page`]).
+//! Invariants: the runs of a region are in order and do not overlap. Of every object with data, `live` is the
+//! number of sectors that runs lead to, in memory or not. A region that differs from its page has none
+//! ([`Region::page`]).
 
 use std::collections::BTreeMap;
 
@@ -63,7 +64,8 @@ fn part(run: Run, start: u32, end: u32) -> Run {
     Run { start, sectors: end - start, place: further(run.place, start - run.start) }
 }
 
-/// The parts of a range of the device by regions: region, first sector in it, one after the last, sector of the device.
+/// The parts of a range of the device by regions: region, first sector in it, one after the last, sector of
+/// the device.
 fn by_region(sector: u64, sectors: u64) -> impl Iterator<Item = (u32, u32, u32, u64)> {
     let end = sector + sectors;
     let mut at = sector;
@@ -108,7 +110,8 @@ impl Map {
         }
     }
 
-    /// Forgets runs that are in the store too, those used longest ago first, until there are at most so many in memory.
+    /// Forgets runs that are in the store too, those used longest ago first, until there are at most so many
+    /// in memory.
     pub fn forget(&mut self, most_runs: usize) {
         while self.runs > most_runs {
             let is_kept = |region: &Region| region.page.is_none() || region.runs.is_none();

@@ -1,13 +1,14 @@
 //! A device that is made, found, and taken over.
 //!
 //! # How its state is found
-//! Checkpoints are numbered one after the other, and each number is made once. So the newest is the one after which
-//! none is. The object `latest` and pointers, which stand where older ones were, lead near it. Then the commits after
-//! it are read, one by one, up to the first that is missing. Then the checkpoint again: if it is a pointer by now,
-//! commits may have been deleted that were read as missing, and all begins anew.
+//! Checkpoints are numbered one after the other, and each number is made once. So the newest is the one after
+//! which none is. The object `latest` and pointers, which stand where older ones were, lead near it. Then the
+//! commits after it are read, one by one, up to the first that is missing. Then the checkpoint again: if it
+//! is a pointer by now, commits may have been deleted that were read as missing, and all begins anew.
 //!
 //! # How it is taken over
-//! By making that first missing commit. If another host makes it first, its commit is read, and the next one tried.
+//! By making that first missing commit. If another host makes it first, its commit is read, and the next one
+//! tried.
 
 use std::sync::Arc;
 
@@ -329,7 +330,7 @@ pub async fn open(bucket: Arc<dyn Bucket>, options: Options) -> Result<Core, Err
     }
 }
 
-/// Opens the device to be read as it is now, whoever writes it.
+/// Opens the device to be read as it is now. Others may write it.
 ///
 /// # Errors
 /// There is none, it is damaged, the store does not answer.

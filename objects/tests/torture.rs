@@ -1,4 +1,5 @@
-//! Random histories on a faulty store: power cuts at any request, several owners, and the model of what must be there.
+//! Random histories on a faulty store: power cuts at any request, several owners, and the model of what must
+//! be there.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -174,8 +175,8 @@ async fn wake(old: &Core, late: &FaultyBucket, seed: u64) {
     assert_eq!(told, Err(Error::TakenOver), "seed {seed}");
 }
 
-/// Two owners who do not know of each other: what one was told is durable, the other finds, as long as it took over
-/// later.
+/// Two owners who do not know of each other: what one was told is durable, the other finds, as long as it
+/// took over later.
 fn split(seed: u64) {
     let mut rng = Rng::with_seed(seed);
     let store = Arc::new(MemoryBucket::default());

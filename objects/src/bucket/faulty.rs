@@ -1,5 +1,5 @@
-//! A store with the faults of real ones, by seed: errors, lost answers, requests that are done again much later,
-//! old listings, short and wrong bodies; and one that ends for good after so many requests.
+//! A store with the faults of real ones, by seed: errors, lost answers, requests that are done again much
+//! later, old listings, short and wrong bodies; and one that ends for good after so many requests.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Objects as files of a folder: for trying, for tests, and for filesystems that many hosts share.
 //!
-//! An object is written beside its place, made durable, and moved there at once: by a hard link where it must not be
-//! there yet, else by renaming. Nothing of a key leads out of the folder.
+//! An object is written beside its place, made durable, and moved there at once: by a hard link where it must
+//! not be there yet, else by renaming. Nothing of a key leads out of the folder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};

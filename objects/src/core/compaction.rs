@@ -1,8 +1,9 @@
-//! Compaction: what is needed of objects that are needed in part is written again, so that they can be deleted.
+//! Compaction: what is needed of objects that are needed in part is written again, so that they can be
+//! deleted.
 //!
-//! The store may hold [`Options::garbage_share`](super::Options) of what is needed without need. Beyond that the object
-//! of which the least part is needed is taken. With a share of 1.0 an object is at most half needed then, so that a
-//! byte that a client writes costs at most one that is moved, in the long run.
+//! The store may hold [`Options::garbage_share`](super::Options) of what is needed without need. Beyond that
+//! the object of which the least part is needed is taken. With a share of 1.0 an object is at most half
+//! needed then, so that a byte that a client writes costs at most one that is moved, in the long run.
 
 use std::rc::Rc;
 
@@ -102,7 +103,8 @@ async fn compact(shared: &Rc<Shared>, id: ObjectId) -> Result<(), Error> {
             let first = shared.state_mut().map.get(done, end - done).first().copied();
             let Some(piece) = first else { break };
             if let Some(at) = piece.place.filter(|at| at.id == id) {
-                // A read that was right then is not to be wrong now, and one that was wrong not to look right.
+                // A read that was right then is not to be wrong now, and one that was wrong not to look
+                // right.
                 if !is_right {
                     return Err(Error::damaged(&key, crate::error::Damage::Hash));
                 }

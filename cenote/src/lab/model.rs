@@ -105,6 +105,7 @@ enum Model {
     /// Layouts for so many disks, side by side: space, survival, rebuilds and speed
     Layouts {
         /// The number of disks, spares among them
+        #[arg(default_value_t = 6)]
         disks: u64,
         /// The size of the smallest of them
         #[arg(short, long, default_value = "8T")]

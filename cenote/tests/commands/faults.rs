@@ -69,8 +69,8 @@ fn a_device_that_fails_is_told_by_events_and_hooks_and_outlives_the_daemon() {
         "{tested}"
     );
     assert!(!told.exists());
-    let refused = session.run(&["hooks", "add", "-e", "fault", "--webhook", "https://x/", "web"]);
-    assert!(refused.code == 1 && refused.err.contains("http://HOST"), "{}", refused.err);
+    let refused = session.run(&["hooks", "add", "-e", "fault", "--webhook", "ftp://x/", "web"]);
+    assert!(refused.code == 1 && refused.err.contains("https://HOST"), "{}", refused.err);
 
     let added = session.print(&["inject", "-d", &disks[0], "-e", "io", "tank"]);
     assert!(added.starts_with("Added handler "), "{added}");

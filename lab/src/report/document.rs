@@ -16,7 +16,7 @@
 //! # Rules
 //! - Texts are plain. What stands between two backticks is code; of an odd number of backticks none is. A
 //!   page must show everything else as it is: names come from users.
-//! - Numbers are finite ([`finite`]), because JSON knows no others, and in the unit that the block names:
+//! - Numbers are finite (`finite`), because JSON knows no others, and in the unit that the block names:
 //!   seconds, not nanoseconds. They are for drawing. What is read are the texts beside them, with units and
 //!   few digits, as all other forms of the report have them.
 //! - Readers who do not see a plot need its figures. Bars and percentiles have them as texts; of courses and

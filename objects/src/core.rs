@@ -146,9 +146,8 @@ struct State {
     commits_since: u64,
     is_checkpointing: bool,
     is_compacting: bool,
-    /// Commits that took over: they are never deleted.
-    took_over: BTreeSet<Sequence>,
-    /// Commits of which nothing is needed but their place in the sequence.
+    /// Commits of which nothing is needed but their place in the sequence, until a checkpoint is after it. Those
+    /// that began an opening are never among them: an owner before may try to make them at any time.
     empty_commits: BTreeSet<Sequence>,
     /// Segments that may be deleted, each with the reads that are to end before.
     deletable: Vec<(ObjectId, u64)>,
@@ -215,7 +214,6 @@ impl Core {
             commits_since: found.last.0 - found.stored.0,
             is_checkpointing: false,
             is_compacting: false,
-            took_over: found.took_over.into_iter().collect(),
             empty_commits: BTreeSet::new(),
             deletable: Vec::new(),
             is_deleting: false,
@@ -365,17 +363,9 @@ impl Shared {
         let first = offset / SECTOR_BYTES;
         let sectors = (offset + length as u64).div_ceil(SECTOR_BYTES) - first;
         self.load(first, sectors).await?;
-        let number = {
-            let mut state = self.state_mut();
-            let number = state.next_read;
-            state.next_read += 1;
-            state.reads.insert(number);
-            number
-        };
-        let bytes = self.read_pieces(first, sectors).await;
-        self.state_mut().reads.remove(&number);
-        self.changed.notify_waiters();
-        let mut bytes = bytes?;
+        let reading = Reading::begin(self);
+        let mut bytes = self.read_pieces(first, sectors).await?;
+        drop(reading);
         let skipped = (offset - first * SECTOR_BYTES) as usize;
         bytes.drain(..skipped);
         bytes.truncate(length);
@@ -529,6 +519,30 @@ impl State {
             Some(filling) if filling.id == place.id => filling.data.get(from..from + length),
             _ => self.unsent.get(&place.id)?.get(from..from + length),
         }
+    }
+}
+
+/// A read, until it ends or is given up: objects that it may need are not deleted meanwhile.
+#[derive(Debug)]
+struct Reading<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl<'a> Reading<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        let mut state = shared.state_mut();
+        let number = state.next_read;
+        state.next_read += 1;
+        state.reads.insert(number);
+        Self { shared, number }
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.shared.state_mut().reads.remove(&self.number);
+        self.shared.changed.notify_waiters();
     }
 }
 

@@ -36,7 +36,7 @@ pub enum Error {
         address: String,
     },
     /// A size that cannot be.
-    #[error("a device has 64 MiB to 16 EiB, in whole units of 4 KiB")]
+    #[error("a device has 64 MiB to 1 EiB, in whole units of 4 KiB")]
     Size,
     /// Another host has opened the device to write.
     #[error("another host has taken the device over; nothing was written since")]

@@ -51,6 +51,8 @@ pub const REGION_BYTES: u64 = 1 << 30;
 pub const REGION_SECTORS: u32 = (REGION_BYTES / SECTOR_BYTES) as u32;
 /// Bytes of a head.
 pub const HEAD_BYTES: usize = 80;
+/// Sequences and numbers are below this: there is always a next one, and room for what marks an id.
+const LIMIT: u64 = 1 << 62;
 /// The most bytes of any object.
 pub const MAX_OBJECT_BYTES: u64 = 64 << 20;
 /// Bytes of an entry.
@@ -227,8 +229,8 @@ pub fn encode(kind: Kind, head: Head, mut data: Vec<u8>, body: &[u8]) -> Bytes {
 
 /// The number that is the whole body of an object.
 pub fn number_of(key: &str, body: &[u8]) -> Result<u64, Error> {
-    let number = <[u8; 8]>::try_from(body).map_err(|_| Error::damaged(key, Damage::Body))?;
-    Ok(u64::from_le_bytes(number))
+    let number = <[u8; 8]>::try_from(body).map(u64::from_le_bytes).ok();
+    number.filter(|number| *number < LIMIT).ok_or_else(|| Error::damaged(key, Damage::Body))
 }
 
 /// The kind that an object says it has.
@@ -467,12 +469,14 @@ impl Checkpoint {
             for _ in 0..pages {
                 let (region, bytes) = (from.u32()?, from.u32()?);
                 let (id, offset, hash) = (ObjectId(from.u64()?), from.u64()?, from.u64()?);
-                if u64::from(region) >= regions || bytes as usize > REGION_SECTORS as usize * RUN_BYTES {
+                let end = offset.checked_add(bytes.into())?;
+                let is_long = bytes as usize > REGION_SECTORS as usize * RUN_BYTES;
+                if u64::from(region) >= regions || is_long || end > MAX_OBJECT_BYTES {
                     return None;
                 }
                 checkpoint.regions.push((region, PagePlace { id, offset, bytes, hash }));
             }
-            Some(checkpoint)
+            (sequence.0 < LIMIT).then_some(checkpoint)
         };
         read().ok_or_else(|| Error::damaged(key, Damage::Body))
     }

@@ -123,6 +123,7 @@ impl Map {
 
     fn lose(&mut self, place: Place, sectors: u32) {
         if let Some(live) = self.objects.get_mut(&place.id) {
+            // Sums of what a store says need not be right, and are not trusted.
             live.live = live.live.saturating_sub(sectors);
             if live.live == 0 {
                 self.dead.push(place.id);
@@ -176,6 +177,11 @@ impl Map {
 
     fn set_in(&mut self, number: u32, start: u32, end: u32, run: Option<Run>) {
         let region = self.regions.entry(number).or_default();
+        // What is in the store would be lost.
+        debug_assert!(
+            region.page.is_none() || region.runs.is_some(),
+            "a region is changed that is not loaded"
+        );
         (region.used, region.changed) = (self.clock, self.clock);
         region.page = None;
         let runs = region.runs.get_or_insert_default();
@@ -196,7 +202,7 @@ impl Map {
         }
         if let Some(mut run) = run {
             let live = self.objects.entry(run.place.id).or_default();
-            live.live += run.sectors;
+            live.live = live.live.saturating_add(run.sectors);
             // What goes on where the run before ends is one run with it.
             if let Some(previous) = runs.get(&start).copied() {
                 let goes_on = further(previous.place, previous.sectors) == run.place;

@@ -28,6 +28,8 @@ use crate::requests;
 
 /// The least size of a device, in bytes.
 const MIN_BYTES: u64 = 64 << 20;
+/// The largest.
+const MAX_BYTES: u64 = 1 << 60;
 /// How often a state is looked for that changes all the time.
 const TRIES: usize = 64;
 /// Commits that are read at once.
@@ -45,8 +47,6 @@ pub(crate) struct Found {
     pub checkpoint: CheckpointNumber,
     /// The commit of that.
     pub stored: Sequence,
-    /// Commits after the checkpoint that took over.
-    pub took_over: Vec<Sequence>,
 }
 
 /// Random numbers that no other opening has.
@@ -60,12 +60,17 @@ fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
+/// Whether a device can have so many bytes.
+fn is_size(bytes: u64) -> bool {
+    (MIN_BYTES..=MAX_BYTES).contains(&bytes) && bytes.is_multiple_of(SECTOR_BYTES)
+}
+
 /// Makes a device of so many bytes.
 ///
 /// # Errors
 /// A size that cannot be; there is one; the store.
 pub async fn create(bucket: &dyn Bucket, size_bytes: u64, options: &Options) -> Result<(), Error> {
-    if size_bytes < MIN_BYTES || !size_bytes.is_multiple_of(SECTOR_BYTES) {
+    if !is_size(size_bytes) {
         return Err(Error::Size);
     }
     let origin = Origin { device: random(), opening: u64::from_le_bytes(random()) };
@@ -96,7 +101,7 @@ async fn newest(
     options: &Options,
 ) -> Result<Option<(CheckpointNumber, Checkpoint)>, Error> {
     let mut at = hint(bucket, options).await?;
-    let mut found = None;
+    let (mut found, mut began_anew) = (None, false);
     loop {
         match (checkpoint_at(bucket, device, at, regions, options).await?, found.take()) {
             (At::Checkpoint(checkpoint), _) => {
@@ -106,9 +111,11 @@ async fn newest(
             (At::Pointer(next), _) if next > at => at = next,
             (At::Pointer(_), _) => return Err(Error::damaged(&checkpoint_key(at), Damage::Body)),
             (At::Missing, Some(found)) => return Ok(Some(found)),
+            (At::Missing, None) if at == CheckpointNumber(0) => return Ok(None),
             // The hint made no sense.
-            (At::Missing, None) if at > CheckpointNumber(0) => at = CheckpointNumber(0),
-            (At::Missing, None) => return Ok(None),
+            (At::Missing, None) if !began_anew => (at, began_anew) = (CheckpointNumber(0), true),
+            // A pointer is made after what it leads to.
+            (At::Missing, None) => return Err(Error::damaged(&checkpoint_key(at), Damage::Missing)),
         }
     }
 }
@@ -218,30 +225,31 @@ pub(crate) async fn load(
 fn apply(map: &mut Map, sequence: Sequence, head: &Head, commit: &Commit) {
     let own = ObjectId::of_commit(sequence);
     if head.data_bytes > 0 {
+        // An object has 64 MiB at most.
         map.add_object(own, (head.data_bytes / SECTOR_BYTES) as u32);
     }
     for entry in &commit.entries {
         if let Some(place) = entry.place {
             let total = map.object(place.id).map_or(0, |live| live.total);
             if place.id != own {
-                map.add_object(place.id, total + entry.sectors);
+                map.add_object(place.id, total.saturating_add(entry.sectors));
             }
         }
         map.set(entry.sector, entry.sectors.into(), entry.place);
     }
 }
 
-/// The map of a checkpoint with the commits after it; the last of them, and those that took over.
+/// The map of a checkpoint with the commits after it, and the last of them.
 async fn replay(
     bucket: &dyn Bucket,
     origin: Origin,
     checkpoint: Checkpoint,
     sectors: u64,
     options: &Options,
-) -> Result<(Map, Sequence, Vec<Sequence>), Error> {
+) -> Result<(Map, Sequence), Error> {
     let at = checkpoint.sequence;
     let mut map = Map::new(checkpoint.objects, checkpoint.regions);
-    let (mut last, mut took_over) = (at, Vec::new());
+    let mut last = at;
     let numbers = stream::iter((at.0 + 1..).map(Sequence));
     let read = async |sequence| commit_at(bucket, origin.device, sequence, sectors, options).await;
     let mut commits = std::pin::pin!(numbers.map(read).buffered(READ_AHEAD));
@@ -252,11 +260,8 @@ async fn replay(
         }
         last = last.next();
         apply(&mut map, last, &head, &commit);
-        if commit.takes_over {
-            took_over.push(last);
-        }
     }
-    Ok((map, last, took_over))
+    Ok((map, last))
 }
 
 /// What the device is now.
@@ -277,7 +282,7 @@ pub(crate) async fn find(bucket: &dyn Bucket, options: &Options) -> Result<Found
         read => read??,
     };
     let size_bytes = format::number_of(DEVICE_KEY, &device.body)?;
-    if size_bytes < MIN_BYTES || !size_bytes.is_multiple_of(SECTOR_BYTES) {
+    if !is_size(size_bytes) {
         return Err(Error::damaged(DEVICE_KEY, Damage::Body));
     }
     let (sectors, regions) = (size_bytes / SECTOR_BYTES, size_bytes.div_ceil(REGION_BYTES));
@@ -292,8 +297,8 @@ pub(crate) async fn find(bucket: &dyn Bucket, options: &Options) -> Result<Found
         if !matches!(checkpoint_at(bucket, origin.device, at, regions, options).await?, At::Checkpoint(_)) {
             continue;
         }
-        let (map, last, took_over) = replayed?;
-        return Ok(Found { origin, size_bytes, map, last, checkpoint: at, stored, took_over });
+        let (map, last) = replayed?;
+        return Ok(Found { origin, size_bytes, map, last, checkpoint: at, stored });
     }
     Err(Error::damaged(&checkpoint_key(CheckpointNumber(0)), Damage::Missing))
 }
@@ -301,11 +306,12 @@ pub(crate) async fn find(bucket: &dyn Bucket, options: &Options) -> Result<Found
 /// Opens the device to be written: takes it over from every other opening.
 ///
 /// # Errors
-/// There is none, it is damaged, the store does not answer.
+/// There is none, it is damaged, the store does not answer, or others write and take it over all the time.
 pub async fn open(bucket: Arc<dyn Bucket>, options: Options) -> Result<Core, Error> {
     let mut found = find(&*bucket, &options).await?;
     let sectors = found.size_bytes / SECTOR_BYTES;
-    loop {
+    let mut waits = requests::Waits::default();
+    for _ in 0..TRIES {
         let sequence = found.last.next();
         let commit =
             Commit { epoch: sequence, checkpoint: found.checkpoint, takes_over: true, entries: Vec::new() };
@@ -313,21 +319,21 @@ pub async fn open(bucket: Arc<dyn Bucket>, options: Options) -> Result<Core, Err
         let bytes: Bytes = format::encode(Kind::Commit, head, vec![0; HEAD_BYTES], &commit.body());
         if requests::create(&*bucket, &commit_key(sequence), &bytes, options.patience).await? {
             found.last = sequence;
-            found.took_over.push(sequence);
             return Ok(Core::new(bucket, found, Some(sequence), options));
         }
         // The owner before has written meanwhile, or another host takes the device over too.
         let read = commit_at(&*bucket, found.origin.device, sequence, sectors, &options).await?;
-        let Some((head, commit)) = read else { continue };
+        let Some((head, commit)) = read else {
+            waits.wait().await;
+            continue;
+        };
         for entry in &commit.entries {
             load(&*bucket, &mut found.map, (entry.sector, entry.sectors.into()), &options).await?;
         }
         apply(&mut found.map, sequence, &head, &commit);
         found.last = sequence;
-        if commit.takes_over {
-            found.took_over.push(sequence);
-        }
     }
+    Err(Error::TakenOver)
 }
 
 /// Opens the device to be read as it is now. Others may write it.

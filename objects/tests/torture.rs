@@ -275,6 +275,31 @@ fn what_is_not_needed_any_more_goes() {
     });
 }
 
+#[test]
+fn what_a_read_needs_is_not_deleted_before_it_ends() {
+    let store = Arc::new(MemoryBucket::default());
+    run(objects::create(&*store, SIZE, &options())).unwrap();
+    run(async {
+        // Its requests take turns.
+        let bucket = Arc::new(FaultyBucket::new(Arc::clone(&store), Fault::default(), 1));
+        let core = objects::open(bucket, options()).await.unwrap();
+        let whole = |round: u64| {
+            Bytes::from((0..200).flat_map(|at| sector_of(round << 20 | (at + 1))).collect::<Vec<_>>())
+        };
+        for round in 0..200 {
+            core.write(0, whole(round)).await.unwrap();
+            core.flush().await.unwrap();
+            let again = async {
+                core.write(0, whole(round + 1000)).await.unwrap();
+                core.flush().await.unwrap();
+            };
+            let (read, ()) = tokio::join!(core.read(0, (200 * SECTOR_BYTES) as usize), again);
+            assert_eq!(value_of(&read.unwrap()[..SECTOR_BYTES as usize]), round << 20 | 1);
+        }
+        assert!(core.counts().deletes > 100, "{:?}", core.counts());
+    });
+}
+
 fn seeds(count: u64) -> std::ops::Range<u64> {
     let first = std::env::var("CENOTE_SEED").ok().and_then(|seed| seed.parse().ok());
     let many = std::env::var("CENOTE_SEEDS").ok().and_then(|count| count.parse().ok());

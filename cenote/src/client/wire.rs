@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
@@ -29,6 +29,11 @@ use crate::remotes::{self, Remote};
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(60);
 /// How long an address of another machine may take to be reached, and to begin TLS.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// The most bytes of an answer that is taken whole: some hundred thousand datasets with their properties.
+const MAX_ANSWER_BYTES: usize = 1 << 30;
+/// The most bytes of an error.
+const MAX_ERROR_BYTES: usize = 1 << 20;
 
 /// A connection to a daemon.
 #[derive(Debug)]
@@ -183,16 +188,22 @@ pub(super) async fn exchange(wire: Wire, message: Message) -> Result<Bytes> {
     if !response.status().is_success() {
         return Err(refusal(response, &asked).await);
     }
-    let body = response.into_body().collect().await.map_err(|error| asked.broke_off(error))?.to_bytes();
+    let body = whole(response, MAX_ANSWER_BYTES).await.map_err(|error| asked.broke_off(error))?;
     connection.abort();
     Ok(body)
+}
+
+/// The whole body of an answer, of at most so many bytes.
+async fn whole(response: Response<Incoming>, most: usize) -> io::Result<Bytes> {
+    let body = Limited::new(response.into_body(), most).collect().await;
+    Ok(body.map_err(io::Error::other)?.to_bytes())
 }
 
 /// Why the daemon did not do what was asked.
 pub(super) async fn refusal(response: Response<Incoming>, asked: &Asked) -> anyhow::Error {
     let status = response.status();
-    let body = match response.into_body().collect().await {
-        Ok(body) => body.to_bytes(),
+    let body = match whole(response, MAX_ERROR_BYTES).await {
+        Ok(body) => body,
         Err(error) => return asked.broke_off(error),
     };
     match (serde_json::from_slice::<ApiError>(&body), &asked.afar) {

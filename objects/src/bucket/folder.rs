@@ -35,6 +35,9 @@ impl FolderBucket {
     pub fn new(folder: &Path) -> std::io::Result<Self> {
         fs::create_dir_all(folder)?;
         let folder = folder.canonicalize()?;
+        if let Some(parent) = folder.parent() {
+            File::open(parent)?.sync_all()?;
+        }
         let address = format!("file://{}", folder.display());
         Ok(Self { folder, address, count: AtomicU64::new(0) })
     }
@@ -56,7 +59,11 @@ impl FolderBucket {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let unfinished = parent.join(format!("{UNFINISHED}{}-{count}-{name}", std::process::id()));
         let written = (|| {
-            fs::create_dir_all(parent)?;
+            if !parent.exists() {
+                fs::create_dir_all(parent)?;
+                // Keys have one folder at most, whose own name is to last too.
+                File::open(&self.folder)?.sync_all()?;
+            }
             // One of an earlier process with this number is not in use.
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&unfinished)?;
             file.write_all(body)?;

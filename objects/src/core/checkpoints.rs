@@ -129,10 +129,9 @@ async fn try_store(shared: &Rc<Shared>, snapshot: Snapshot) -> Option<()> {
         let gone: Vec<ObjectId> = state.maps.iter().filter(|id| !used.contains(id)).copied().collect();
         state.maps.retain(|id| used.contains(id));
         let mut commits: Vec<Sequence> = Vec::new();
-        let took_over = state.took_over.clone();
         state.empty_commits.retain(|one| {
             let goes = *one < sequence;
-            if goes && !took_over.contains(one) {
+            if goes {
                 commits.push(*one);
             }
             !goes

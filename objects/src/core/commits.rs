@@ -77,7 +77,6 @@ impl Shared {
             if takes_over {
                 state.epoch = Some(sequence);
                 state.count = 0;
-                state.took_over.insert(sequence);
             } else if inline_bytes == 0 {
                 state.empty_commits.insert(sequence);
             }

@@ -110,7 +110,10 @@ async fn compact(shared: &Rc<Shared>, id: ObjectId) -> Result<(), Error> {
                 }
                 let from = at.offset as usize;
                 let length = (u64::from(piece.sectors) * SECTOR_BYTES) as usize;
-                shared.append(piece.sector, &bytes[from..from + length])?;
+                // The map is the store's word too.
+                let data = bytes.get(from..from + length);
+                let data = data.ok_or_else(|| Error::damaged(&key, crate::error::Damage::Body))?;
+                shared.append(piece.sector, data)?;
                 shared.state_mut().counts.moved_bytes += length as u64;
             }
             done = piece.sector + u64::from(piece.sectors);

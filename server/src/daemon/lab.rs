@@ -436,7 +436,7 @@ impl Daemon {
     /// Interrupts the experiment that runs, because this daemon ends, and waits for its end, not for ever.
     /// None is started from now on. Blocks the thread.
     pub fn end_experiments(&self) {
-        self.lab.is_ending.store(true, Ordering::Release);
+        self.lab.is_ending.store(true, Ordering::SeqCst);
         for folder in self.experiments() {
             let Some(process) = folder.process() else { continue };
             tracing::info!(experiment = folder.name(), "an experiment is interrupted");

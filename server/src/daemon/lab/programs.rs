@@ -158,13 +158,20 @@ impl Daemon {
         let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), "0");
         let process = Process::of(child.id());
         if let Err(error) = folder.write(&Record { process: process.clone(), ..record }) {
-            if let Some(process) = process {
+            if let Some(process) = &process {
                 // It has made nothing, or little: it removes that.
-                interrupt(&process, super::END_LIMIT);
-                kill(&process);
+                interrupt(process, super::END_LIMIT);
+                kill(process);
             }
             let _ = child.wait();
             return Err(cannot(error));
+        }
+        // Where the daemon began to end meanwhile, it may have looked for what runs before this was there.
+        if self.lab.is_ending.load(Ordering::SeqCst)
+            && let Some(process) = &process
+        {
+            interrupt(process, super::END_LIMIT);
+            kill(process);
         }
         let name = name.to_owned();
         let wait = move || {

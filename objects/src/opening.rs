@@ -8,7 +8,9 @@
 //!
 //! # How it is taken over
 //! By making that first missing commit. If another host makes it first, its commit is read, and the next one
-//! tried.
+//! tried. Then the checkpoint is looked at once more: if it is a pointer by now, all begins anew, because the
+//! owner before may have deleted commits, and the one that took over may stand where one of them was. From
+//! this look on, whatever the owner before begins to delete needs a commit of its own first, which fails.
 
 use std::sync::Arc;
 
@@ -121,13 +123,13 @@ async fn newest(
 }
 
 /// The checkpoint of this number, or the one that its pointer leads to.
-enum At {
+pub(crate) enum At {
     Checkpoint(Checkpoint),
     Pointer(CheckpointNumber),
     Missing,
 }
 
-async fn checkpoint_at(
+pub(crate) async fn checkpoint_at(
     bucket: &dyn Bucket,
     device: [u8; 16],
     number: CheckpointNumber,
@@ -216,7 +218,7 @@ pub(crate) async fn load(
 ) -> Result<(), Error> {
     while let Some((region, place)) = map.to_load(sector, sectors) {
         let runs = page_at(bucket, place, options).await?;
-        map.load(region, runs);
+        map.load(region, place, runs);
     }
     Ok(())
 }
@@ -308,32 +310,51 @@ pub(crate) async fn find(bucket: &dyn Bucket, options: &Options) -> Result<Found
 /// # Errors
 /// There is none, it is damaged, the store does not answer, or others write and take it over all the time.
 pub async fn open(bucket: Arc<dyn Bucket>, options: Options) -> Result<Core, Error> {
-    let mut found = find(&*bucket, &options).await?;
+    for _ in 0..TRIES {
+        let mut found = find(&*bucket, &options).await?;
+        let regions = found.size_bytes.div_ceil(REGION_BYTES);
+        let (device, base) = (found.origin.device, found.checkpoint);
+        let taken = take_over(&*bucket, &mut found, &options).await;
+        // If the owner before has superseded the checkpoint meanwhile, it may have deleted what this state
+        // needs; and this opening's commit may be where an older one was deleted.
+        if !matches!(checkpoint_at(&*bucket, device, base, regions, &options).await?, At::Checkpoint(_)) {
+            continue;
+        }
+        if let Some(sequence) = taken? {
+            return Ok(Core::new(bucket, found, Some(sequence), options));
+        }
+    }
+    Err(Error::TakenOver)
+}
+
+/// Makes the commit that takes over, after those that others make meanwhile. None where that does not end.
+async fn take_over(
+    bucket: &dyn Bucket,
+    found: &mut Found,
+    options: &Options,
+) -> Result<Option<Sequence>, Error> {
     let sectors = found.size_bytes / SECTOR_BYTES;
-    let mut waits = requests::Waits::default();
     for _ in 0..TRIES {
         let sequence = found.last.next();
         let commit =
             Commit { epoch: sequence, checkpoint: found.checkpoint, takes_over: true, entries: Vec::new() };
         let head = Head { origin: found.origin, number: sequence.0, data_bytes: 0 };
         let bytes: Bytes = format::encode(Kind::Commit, head, vec![0; HEAD_BYTES], &commit.body());
-        if requests::create(&*bucket, &commit_key(sequence), &bytes, options.patience).await? {
+        if requests::create(bucket, &commit_key(sequence), &bytes, options.patience).await? {
             found.last = sequence;
-            return Ok(Core::new(bucket, found, Some(sequence), options));
+            return Ok(Some(sequence));
         }
         // The owner before has written meanwhile, or another host takes the device over too.
-        let read = commit_at(&*bucket, found.origin.device, sequence, sectors, &options).await?;
-        let Some((head, commit)) = read else {
-            waits.wait().await;
-            continue;
-        };
+        let read = commit_at(bucket, found.origin.device, sequence, sectors, options).await?;
+        // It was there just now, and a checkpoint after it is.
+        let Some((head, commit)) = read else { return Ok(None) };
         for entry in &commit.entries {
-            load(&*bucket, &mut found.map, (entry.sector, entry.sectors.into()), &options).await?;
+            load(bucket, &mut found.map, (entry.sector, entry.sectors.into()), options).await?;
         }
         apply(&mut found.map, sequence, &head, &commit);
         found.last = sequence;
     }
-    Err(Error::TakenOver)
+    Ok(None)
 }
 
 /// Opens the device to be read as it is now. Others may write it.

@@ -36,8 +36,17 @@ impl Shared {
     /// Makes a commit, and what follows from it. Ends before only with the device.
     async fn commit(self: &Rc<Self>) {
         let Some(prepared) = self.prepare() else { return };
-        let Prepared { sequence, image, waits_for, appended, dead, takes_over, snapshot, inline_bytes } =
-            prepared;
+        let Prepared {
+            sequence,
+            image,
+            waits_for,
+            appended,
+            dead,
+            superseded,
+            takes_over,
+            snapshot,
+            inline_bytes,
+        } = prepared;
         while self.state().unsent.keys().any(|id| waits_for.contains(id)) {
             if self.check().is_err() {
                 return;
@@ -96,6 +105,9 @@ impl Shared {
         self.changed.notify_waiters();
         if let Some(snapshot) = snapshot {
             begin(self, async move |shared| checkpoints::store(shared, snapshot).await);
+        }
+        if !superseded.is_empty() {
+            begin(self, async move |shared| checkpoints::delete(shared, superseded).await);
         }
         compaction::consider(self);
         checkpoints::delete_dead(self);
@@ -172,7 +184,18 @@ impl Shared {
         } else {
             None
         };
-        Some(Prepared { sequence, image, waits_for, appended, dead, takes_over, snapshot, inline_bytes })
+        let superseded = std::mem::take(&mut state.superseded);
+        Some(Prepared {
+            sequence,
+            image,
+            waits_for,
+            appended,
+            dead,
+            superseded,
+            takes_over,
+            snapshot,
+            inline_bytes,
+        })
     }
 }
 
@@ -190,6 +213,8 @@ struct Prepared {
     appended: u64,
     /// Objects of which nothing is needed when it is made.
     dead: Vec<ObjectId>,
+    /// Keys of objects that may be deleted when it is made.
+    superseded: Vec<String>,
     takes_over: bool,
     snapshot: Option<checkpoints::Snapshot>,
     inline_bytes: usize,

@@ -59,7 +59,8 @@ pub struct Options {
     pub inline_bytes: usize,
     /// Bytes that were written and are not in the store.
     pub unsent_bytes: usize,
-    /// How long a request is tried before an error is told.
+    /// How long a request is tried before an error is told. Writes and flushes wait for a store that is slow
+    /// as long as it takes something in each such time.
     pub patience: Duration,
     /// Entries after which a checkpoint is made.
     pub checkpoint_entries: usize,
@@ -172,6 +173,8 @@ struct State {
     next_read: u64,
     /// The last error of what is sent in the background.
     fault: Option<Error>,
+    /// When the store took something last.
+    went_on: Instant,
     ended: Option<Error>,
     counts: Counts,
 }
@@ -238,6 +241,7 @@ impl Core {
             reads: BTreeSet::new(),
             next_read: 0,
             fault: None,
+            went_on: Instant::now(),
             ended: None,
             counts: Counts::default(),
         };
@@ -355,8 +359,16 @@ impl Shared {
         self.state().ended.clone().map_or(Ok(()), Err)
     }
 
-    /// Waits until something has changed, at most until then.
+    /// The store has taken something.
+    fn went_on(state: &mut State) {
+        state.fault = None;
+        state.went_on = Instant::now();
+    }
+
+    /// Waits until something has changed. A store that is slow is waited for as long as it goes on: at most
+    /// until `until`, or until it has taken nothing for so long.
     async fn wait(&self, until: Instant) -> Result<(), Error> {
+        let until = until.max(self.state().went_on + self.options.patience);
         let late = || Error::Store {
             address: self.bucket.address().to_owned(),
             key: String::new(),
@@ -364,6 +376,7 @@ impl Shared {
         };
         match timeout_at(until, self.changed.notified()).await {
             Ok(()) => self.check(),
+            Err(_) if self.state().went_on + self.options.patience > Instant::now() => self.check(),
             Err(_) => Err(self.state().fault.clone().unwrap_or_else(late)),
         }
     }
@@ -494,7 +507,7 @@ async fn send(shared: &Shared, key: &str, body: &Bytes) -> bool {
         match shared.bucket.put(key, body.clone()).await {
             Ok(()) => {
                 let mut state = shared.state_mut();
-                state.fault = None;
+                Shared::went_on(&mut state);
                 state.counts.puts += 1;
                 state.counts.put_bytes += body.len() as u64;
                 return true;

@@ -177,7 +177,7 @@ impl<'a> Report<'a> {
         if !groups.contains_key("arcstats") {
             bail!("the daemon does not report the counters of its ARC; it may be of an older version");
         }
-        let vdevs = counters.groups.iter().filter(|group| group.vdev.is_some()).collect();
+        let vdevs = counters.groups.iter().filter(|group| group.name == "vdev").collect();
         Ok(Self { groups, vdevs })
     }
 

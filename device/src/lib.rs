@@ -124,6 +124,37 @@ pub enum Ownership {
     Last,
 }
 
+/// What a device asked of the object store that it lies in, since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreUse {
+    /// Requests that wrote an object.
+    pub puts: u64,
+    /// Bytes of those.
+    pub put_bytes: u64,
+    /// Requests that read.
+    pub gets: u64,
+    /// Bytes of those.
+    pub got_bytes: u64,
+    /// Objects that were deleted.
+    pub deletes: u64,
+    /// Bytes that were written to the device.
+    pub written_bytes: u64,
+    /// Bytes that were written again, so that objects could be deleted.
+    pub moved_bytes: u64,
+    /// Bytes of the device that are needed.
+    pub needed_bytes: u64,
+    /// Bytes of all objects with data.
+    pub kept_bytes: u64,
+}
+
+impl StoreUse {
+    /// What the requests cost at the published prices of S3 (us-east-1, standard), in millionths of a dollar:
+    /// $0.005 for 1,000 `PUT`, $0.0004 for 1,000 `GET`, nothing for `DELETE`.
+    pub fn micro_dollars(&self) -> u64 {
+        self.puts.saturating_mul(5).saturating_add(self.gets.saturating_mul(2) / 5)
+    }
+}
+
 /// A leaf device: a flat range of bytes that can be read and written.
 ///
 /// Operations are independent of each other: concurrent ones may complete in any order, and only `flush`
@@ -156,6 +187,12 @@ pub trait Device: Send + Sync + Debug {
     /// How it behaves.
     fn traits(&self) -> Traits {
         Traits::LOCAL
+    }
+
+    /// What it asked of the object store that it lies in; none of a device that lies in no such store. It may be
+    /// a second old.
+    fn store_use(&self) -> Option<StoreUse> {
+        None
     }
 
     /// The name of the medium that it only plays, where its timing is modelled.

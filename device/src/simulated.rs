@@ -30,7 +30,9 @@ pub use fault::Fault;
 pub use medium::Medium;
 pub use model::{Arm, Model};
 
-use crate::{Cause, Device, IgnorePoison, IoBuf, IoError, IoFuture, Operation, SectorSizes, Traits};
+use crate::{
+    Cause, Device, IgnorePoison, IoBuf, IoError, IoFuture, Operation, SectorSizes, StoreUse, Traits,
+};
 use fault::{Faults, WriteFate};
 
 /// A device with injected faults and the timing of a modelled medium.
@@ -201,6 +203,10 @@ impl Device for SimulatedDevice {
 
     fn traits(&self) -> Traits {
         self.inner.traits()
+    }
+
+    fn store_use(&self) -> Option<StoreUse> {
+        self.inner.store_use()
     }
 
     fn modelled(&self) -> Option<String> {

@@ -42,6 +42,7 @@ mod dmu;
 mod fields;
 mod fm;
 mod memory;
+mod stores;
 mod striped;
 mod txgs;
 mod vdevs;
@@ -58,6 +59,7 @@ pub use fields::{Counter, Field, Group, Kind};
 pub(crate) use fields::{counted, counters};
 pub use fm::FmStats;
 pub use memory::MemoryStats;
+pub use stores::StoreStats;
 pub(crate) use striped::Striped;
 pub use txgs::{Io, TxgHistory, TxgRecord, TxgState};
 pub use vdevs::VdevStats;
@@ -65,7 +67,7 @@ pub(crate) use zil::ZilCounters;
 pub use zil::{ZIL, ZilStats};
 
 /// All groups by name, with their fields, for lists and the manual.
-pub const GROUPS: [(&str, &[Field]); 10] = [
+pub const GROUPS: [(&str, &[Field]); 11] = [
     (Arcstats::NAME, Arcstats::FIELDS),
     (ZfetchStats::NAME, ZfetchStats::FIELDS),
     (ZilStats::NAME, ZilStats::FIELDS),
@@ -76,4 +78,5 @@ pub const GROUPS: [(&str, &[Field]); 10] = [
     (Amplification::NAME, Amplification::FIELDS),
     (DdtStats::NAME, DdtStats::FIELDS),
     (VdevStats::NAME, VdevStats::FIELDS),
+    (StoreStats::NAME, StoreStats::FIELDS),
 ];

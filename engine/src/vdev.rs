@@ -77,7 +77,7 @@ use ondisk::vdev_config::VdevConfig;
 
 use crate::events::Reporter;
 use crate::inject::Injections;
-use crate::stats::{Io, VdevStats};
+use crate::stats::{Io, StoreStats, VdevStats};
 use dtl::Missed;
 use health::Changes;
 use indirect::Moved;
@@ -489,6 +489,12 @@ pub fn state_of_parent(children: &[Status], spare_children: usize) -> Status {
 }
 
 impl Vdev {
+    /// What its device asked of the object store that it lies in, if it does.
+    pub fn store_counters(&self) -> Option<StoreStats> {
+        let Kind::Leaf(slot) = &self.kind else { return None };
+        Some(slot.device()?.store_use()?.into())
+    }
+
     /// The counters of the vdev, without their histograms.
     pub fn counters(&self) -> VdevStats {
         let total = |transfer| {

@@ -36,6 +36,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::device::StoreUse;
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::spawn_local;
@@ -269,6 +270,22 @@ impl Core {
     /// Bytes that are needed, and bytes of all objects with data.
     pub fn space(&self) -> (u64, u64) {
         self.0.state().space()
+    }
+
+    /// The same as the pool counts it.
+    pub(crate) fn store_use(&self) -> StoreUse {
+        let (counts, (needed_bytes, kept_bytes)) = (self.counts(), self.space());
+        StoreUse {
+            puts: counts.puts,
+            put_bytes: counts.put_bytes,
+            gets: counts.gets,
+            got_bytes: counts.got_bytes,
+            deletes: counts.deletes,
+            written_bytes: counts.written_bytes,
+            moved_bytes: counts.moved_bytes,
+            needed_bytes,
+            kept_bytes,
+        }
     }
 
     /// Why it has ended, if it has.

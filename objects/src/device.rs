@@ -8,12 +8,13 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use ::device::{
-    Cause, Device, Identity, IoBuf, IoError, IoFuture, Latency, Operation, Overwriting, Ownership,
-    SectorSizes, Traits,
+    Cause, Device, Identity, IgnorePoison, IoBuf, IoError, IoFuture, Latency, Operation, Overwriting,
+    Ownership, SectorSizes, StoreUse, Traits,
 };
 use bytes::Bytes;
 use tokio::runtime::Builder;
@@ -53,6 +54,7 @@ pub struct ObjectDevice {
     size_bytes: u64,
     mode: Mode,
     identity: Option<Identity>,
+    store_use: Arc<Mutex<StoreUse>>,
     /// Dropped first, so that the thread ends.
     requests: Option<mpsc::UnboundedSender<Request>>,
     thread: Option<JoinHandle<()>>,
@@ -69,6 +71,8 @@ impl ObjectDevice {
         let name = PathBuf::from(bucket.address());
         let (requests, receiver) = mpsc::unbounded_channel();
         let (opened, is_opened) = std::sync::mpsc::channel();
+        let store_use = Arc::new(Mutex::default());
+        let published = Arc::clone(&store_use);
         let thread = thread::Builder::new().name("object-device".into()).spawn(move || {
             let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
             LocalSet::new().block_on(&runtime, async {
@@ -82,14 +86,14 @@ impl ObjectDevice {
                     Err(error) => return drop(opened.send(Err(error))),
                 };
                 if opened.send(Ok(core.size_bytes())).is_ok() {
-                    serve(core, receiver).await;
+                    serve(core, receiver, published).await;
                 }
             });
         });
         let thread = thread.map_err(|_| Error::Closed)?;
         let size_bytes = is_opened.recv().map_err(|_| Error::Closed)??;
         let (requests, thread) = (Some(requests), Some(thread));
-        Ok(Self { name, size_bytes, mode, identity: None, requests, thread, _lock: None })
+        Ok(Self { name, size_bytes, mode, identity: None, store_use, requests, thread, _lock: None })
     }
 
     /// Says where it is, and which one. The lock is held until it is closed.
@@ -139,12 +143,22 @@ impl ObjectDevice {
     }
 }
 
+/// How old what is told of the use of the store may be.
+const PUBLISHED_EVERY: Duration = Duration::from_millis(500);
 /// Reads that are planned together at most.
 const MOST_READS: usize = 256;
 
 /// Does what is asked, each request as a task, until the device is dropped.
-async fn serve(core: Core, mut requests: mpsc::UnboundedReceiver<Request>) {
+async fn serve(core: Core, mut requests: mpsc::UnboundedReceiver<Request>, published: Arc<Mutex<StoreUse>>) {
     let core = std::rc::Rc::new(core);
+    let counted = std::rc::Rc::downgrade(&core);
+    spawn_local(async move {
+        while let Some(core) = counted.upgrade() {
+            *published.lock().ignore_poison() = core.store_use();
+            drop(core);
+            tokio::time::sleep(PUBLISHED_EVERY).await;
+        }
+    });
     while let Some(request) = requests.recv().await {
         // Reads that came meanwhile are one plan.
         let (mut reads, mut others) = (Vec::new(), Vec::new());
@@ -215,6 +229,10 @@ impl Device for ObjectDevice {
 
     fn is_read_only(&self) -> bool {
         self.mode == Mode::Read
+    }
+
+    fn store_use(&self) -> Option<StoreUse> {
+        Some(*self.store_use.lock().ignore_poison())
     }
 
     fn identity(&self) -> Option<Identity> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use ::device::simulated::{Clock, RealClock};
 use ::device::{
-    Cause, Device, Identity, IgnorePoison, IoBuf, IoError, IoFuture, SectorSizes, SharedBuf, Traits,
+    Cause, Device, Identity, IgnorePoison, IoBuf, IoError, IoFuture, SectorSizes, SharedBuf, StoreUse, Traits,
 };
 use ondisk::Guid;
 
@@ -185,6 +185,10 @@ impl Device for InjectedDevice {
 
     fn traits(&self) -> Traits {
         self.inner.traits()
+    }
+
+    fn store_use(&self) -> Option<StoreUse> {
+        self.inner.store_use()
     }
 
     fn modelled(&self) -> Option<String> {

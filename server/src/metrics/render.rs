@@ -3,7 +3,9 @@
 use std::fmt::{Display, Write as _};
 use std::sync::Arc;
 
-use engine::stats::{Amplification, DdtStats, Field, GROUPS, Group, Kind, ObjsetStats, VdevStats, ZilStats};
+use engine::stats::{
+    Amplification, DdtStats, Field, GROUPS, Group, Kind, ObjsetStats, StoreStats, VdevStats, ZilStats,
+};
 
 use crate::api::{
     ApiError, CounterGroup, Counters, DatasetEntry, DatasetKind, GetCounters, GetIoStats, ListDatasets,
@@ -242,7 +244,7 @@ fn of_pools(text: &mut Text, pools: &[PoolEntry]) {
 
 /// What pools transferred, and what each vdev did.
 fn of_io(text: &mut Text, counters: &Counters) {
-    let vdevs = || counters.groups.iter().filter(|group| group.vdev.is_some());
+    let vdevs = || counters.groups.iter().filter(|group| group.name == VdevStats::NAME);
     let mut pools: Vec<&str> = vdevs().filter_map(|group| group.pool.as_deref()).collect();
     pools.dedup();
     for (metric, kind, fields, help) in OF_ALL_DEVICES {
@@ -260,15 +262,19 @@ fn of_io(text: &mut Text, counters: &Counters) {
             }
         }
     }
-    for field in VdevStats::FIELDS {
+    for (of, field) in VdevStats::FIELDS
+        .iter()
+        .map(|field| (VdevStats::NAME, field))
+        .chain(StoreStats::FIELDS.iter().map(|field| (StoreStats::NAME, field)))
+    {
         let name = match field.name.strip_suffix("_ns") {
-            Some(time) => format!("cenote_vdev_{time}_seconds"),
-            None => format!("cenote_vdev_{}", field.name),
+            Some(time) => format!("cenote_{of}_{time}_seconds"),
+            None => format!("cenote_{of}_{}", field.name),
         };
         if !text.family(&name, kind(field), field.text) {
             return;
         }
-        for group in vdevs() {
+        for group in counters.groups.iter().filter(|group| group.name == of) {
             let (Some(pool), Some(vdev)) = (&group.pool, &group.vdev) else { continue };
             let number = group.counters.get(field.name);
             let labels = [("pool", pool.as_str()), ("vdev", &vdev.name)];

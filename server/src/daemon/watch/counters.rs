@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use engine::dsl::Dsl;
 use engine::stats::{
     Amplification, Arcstats, DMU_TX, DdtStats, DmuTxStats, FmStats, Group, MemoryStats, ObjsetStats,
-    TxgRecord, VdevStats, ZFETCH, ZIL, ZfetchStats, ZilStats,
+    StoreStats, TxgRecord, VdevStats, ZFETCH, ZIL, ZfetchStats, ZilStats,
 };
 use engine::tunables;
 use engine::vdev::Vdev;
@@ -79,7 +79,10 @@ impl Daemon {
                 counters.clients.extend(clients(&pool).await);
             }
             if wanted.has(VdevStats::NAME) {
-                of_vdevs(&pool, groups);
+                of_vdevs(&pool, groups, |vdev| Some(group(&vdev.counters())));
+            }
+            if wanted.has(StoreStats::NAME) {
+                of_vdevs(&pool, groups, |vdev| vdev.store_counters().map(|stats| group(&stats)));
             }
             if let Some(live) = pool.live().filter(|_| wanted.has(TXGS)) {
                 let txgs = live.txgs().history().snapshot().iter().map(of_txg).collect();
@@ -280,11 +283,12 @@ async fn clients(pool: &OpenPool) -> Vec<Client> {
     clients
 }
 
-fn of_vdevs(pool: &OpenPool, groups: &mut Vec<CounterGroup>) {
+fn of_vdevs(pool: &OpenPool, groups: &mut Vec<CounterGroup>, of: impl Fn(&Vdev) -> Option<CounterGroup>) {
     let view = pool.view();
     let vdevs = view.vdevs();
     let auxiliary = vdevs.spares.iter().chain(vdevs.l2cache.iter());
     for vdev in vdevs.tops.iter().chain(auxiliary).flat_map(Vdev::walk) {
+        let Some(counted) = of(vdev) else { continue };
         groups.push(CounterGroup {
             pool: Some(pool.name().to_owned()),
             vdev: Some(CountedVdev {
@@ -292,7 +296,7 @@ fn of_vdevs(pool: &OpenPool, groups: &mut Vec<CounterGroup>) {
                 guid: vdev.guid.0,
                 is_leaf: vdev.children.is_empty(),
             }),
-            ..group(&vdev.counters())
+            ..counted
         });
     }
 }

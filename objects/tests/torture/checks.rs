@@ -277,7 +277,8 @@ fn beside_owners(seed: u64) -> u64 {
         for _ in 0..rng.u32(2..7) {
             let lived = life(&store, &mut model, (&mut rng, &mut next), &why).await;
             // Owners that do not know that they were taken over go on, and are never told of success.
-            for (old, late) in olds.extract_if(.., |_| rng.bool()) {
+            let mut waking = Rng::with_seed(rng.u64(..));
+            for (old, late) in olds.extract_if(.., |_| waking.bool()) {
                 late.do_late_copies().await;
                 let sector = first_of(rng.u64(..AREAS));
                 let written = old.write(sector * SECTOR_BYTES, Bytes::from(sector_of(u64::MAX >> 16))).await;

@@ -115,8 +115,8 @@ impl Month {
         let segments = groups * (in_group(written) + in_group(moved));
         let commits = groups * COMMITS + it.stable * it.hours * 3600.0 * DAYS;
         let entries = (written + moved) / it.block.0 as f64;
-        let checkpoints = (commits / options.checkpoint_commits as f64)
-            .max(entries / options.checkpoint_entries as f64);
+        let checkpoints =
+            (commits / options.checkpoint_commits as f64).max(entries / options.checkpoint_entries as f64);
         let puts = segments + commits + checkpoints * CHECKPOINT_PUTS;
         let missed = it.reads.0 as f64 * DAYS * (1.0 - answered);
         let gets = missed / it.block.0 as f64 + 2.0 * moved / segment;

@@ -32,14 +32,23 @@ async fn ends(bucket: &dyn Bucket, of: Identity, name: Name, options: &Options) 
         let bytes: Result<Bytes, BucketError> = bucket.get(&key, range).await;
         bytes.map_err(|error| requests::failed(bucket, &key, error))
     };
-    patiently(options, async || {
+    let read = patiently(options, async || {
         let bytes = get(0..HEAD_BYTES as u64).await?;
         let (head, body_bytes) = format::decode_head(&key, &bytes, name.kind())?;
         let range = format::body_range(&key, &head, body_bytes)?;
         let body = if range.is_empty() { Bytes::new() } else { get(range).await? };
         format::decode_parts(&key, &bytes, body, name.kind(), Some(of.device), name.number())
-    })
-    .await
+    });
+    match read.await {
+        // It may end before what was asked for, which is no fault of the store.
+        Err(error @ Error::Store { error: BucketError::Unsure(_), .. }) => {
+            match bucket.get_all(&key, MAX_OBJECT_BYTES).await {
+                Ok(bytes) => format::decode(&key, &bytes, name.kind(), Some(of.device), name.number()),
+                Err(_) => Err(error),
+            }
+        }
+        read => read,
+    }
 }
 
 /// Of which opening an object is.

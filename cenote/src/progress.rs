@@ -34,7 +34,9 @@ impl Progress {
 
     /// A bar for things that are counted.
     pub fn counting() -> Self {
-        Self { is_count: true, ..Self::shown(None) }
+        let mut this = Self::shown(None);
+        this.is_count = true;
+        this
     }
 
     /// How many there will be, where that is known.

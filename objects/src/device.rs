@@ -135,11 +135,7 @@ impl ObjectDevice {
     }
 
     fn failed(&self, operation: Operation, offset: u64, len: u64, error: Error) -> IoError {
-        let cause = match error {
-            Error::TakenOver => Cause::TakenOver,
-            error => Cause::Store { said: error.to_string() },
-        };
-        IoError::new(&self.name, operation, offset, len, cause)
+        IoError::new(&self.name, operation, offset, len, error.cause())
     }
 }
 

@@ -29,6 +29,11 @@ const COMMITS: f64 = 2.0;
 /// Requests of a checkpoint: pages, the checkpoint, the hint, a pointer.
 const CHECKPOINT_PUTS: f64 = 4.0;
 
+/// The model of a store by its name.
+pub fn store(name: &str) -> Option<StoreModel> {
+    StoreModel::find(name)
+}
+
 /// A workload of a pool on a store.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Workload {

@@ -16,19 +16,24 @@
 //!    another opening. Only the opening that made an object ever names it in a commit. That opening has been
 //!    taken over, by a commit that stays for ever in the place of its next one. So no commit will name it. A
 //!    segment of the present owner that is not in a commit yet is never touched, nor is anything else of it.
-//! 3. **No opening goes by an older checkpoint**; for pages of the map and commits, which only those need. The
+//! 3. **No checkpoint will name it**; for pages of the map. An owner that was taken over while it slept may
+//!    still make the checkpoint that it had begun, and that is valid as long as no later one is. So the newest
+//!    checkpoint was made by another opening than the pages were, and its epoch is later. Then an owner before
+//!    finds a later checkpoint in its way, and ends.
+//! 4. **No opening goes by an older checkpoint**; for pages of the map and commits, which only those need. The
 //!    owner has said in a commit that it knows the newest checkpoint, or has made that. All checkpoints before
 //!    are pointers, and were so before the commits were read. A host that is opening the device from one of
 //!    them makes its commit after the last that was read, looks at its checkpoint again, finds the pointer, and
-//!    begins anew.
-//! 4. **No read of the owner can need it any more.** A read that began before the object was superseded may
-//!    still go on. So there are [`READ_WAITS`] times the patience of a request between the two readings,
-//!    unless the owner took the device over after the newest checkpoint and did not need the object then.
-//!    No data depends on this clock: a read that is slower gets an error.
+//!    begins anew. Where an owner ended before it made the pointers, a check that removes makes them.
+//! 5. **No read of the owner can need it any more.** A read that began before the object was superseded may
+//!    still go on. So there are `READ_WAITS` times the patience of a request between the two readings, unless
+//!    the owner took the device over after the newest checkpoint and did not need the object then. No data
+//!    depends on this clock: a read that is slower gets an error.
 //!
 //! A listing may be old: what it has and what is not there any more is no fault. What it lacks is left over
 //! until the next check. Checkpoints and pointers are never removed, so that numbers are made once. With
-//! `take_over` the check is the owner itself, and everything that is unreachable is of an earlier opening.
+//! `take_over` the check is the owner itself and makes a checkpoint: everything that is unreachable is of an
+//! earlier opening then.
 //!
 //! # What is verified
 //! Each object that is needed has its checksum, which covers its head and the list of what is in it; its data
@@ -257,8 +262,16 @@ impl Reading {
                 of(has_data || sequence >= self.stored, self.is_taken_up)
             }
             Name::Segment(id) => of(self.objects.contains_key(&id), is_old(id)),
-            Name::Map(id) => of(self.maps.contains(&id), is_old(id) && self.is_taken_up),
+            Name::Map(id) => {
+                let is_old = id.epoch().is_some_and(|epoch| epoch < self.stored_epoch);
+                of(self.maps.contains(&id), is_old && self.is_taken_up)
+            }
         }
+    }
+
+    /// Whether an object that is unreachable is of an opening that may still need it.
+    fn may_need(&self, name: Name, opening: u64) -> bool {
+        opening == self.opening || matches!(name, Name::Map(_)) && opening == self.stored_opening
     }
 
     /// Whether the present owner may have needed it.
@@ -311,11 +324,22 @@ pub async fn check(
     progress: &dyn Fn(Step),
 ) -> Result<Report, Error> {
     if options.take_over {
-        // It ends at once; its commit stays.
-        drop(crate::opening::open(Arc::clone(bucket), options.device.clone()).await?);
+        take_over(bucket, &options.device).await?;
     }
     let check = Check { bucket: &**bucket, options, progress };
     check.run().await
+}
+
+/// Makes the check the owner, with a checkpoint of its own. It ends at once; what it has made stays.
+async fn take_over(bucket: &Arc<dyn Bucket>, options: &Options) -> Result<(), Error> {
+    let options = Options { checkpoint_commits: 1, ..options.clone() };
+    let core = crate::opening::open(Arc::clone(bucket), options).await?;
+    // A checkpoint is made of a commit, and a commit of a write: one of what is there.
+    let first = core.read(0, SECTOR_BYTES as usize).await?;
+    core.write(0, first.into()).await?;
+    core.flush().await?;
+    core.settle().await;
+    core.ended().map_or(Ok(()), Err)
 }
 
 /// What all steps of a check need.
@@ -366,7 +390,11 @@ impl Check<'_> {
         let left = self.by_heads(of, &first, left, &mut report).await?;
         // What cannot be read may need anything.
         let may_remove = self.options.remove && !left.is_empty() && first.problems.is_empty();
-        if may_remove && left.iter().any(|(name, ..)| first.owner_may_have_known(*name)) {
+        // What the check itself took over needs none of it, nor does an owner that comes after.
+        if may_remove
+            && !self.options.take_over
+            && left.iter().any(|(name, ..)| first.owner_may_have_known(*name))
+        {
             (self.progress)(Step::Waits);
             sleep(device.patience * READ_WAITS).await;
         }
@@ -381,7 +409,7 @@ impl Check<'_> {
             }
             let is_still = |(name, _, opening): &(Name, u64, u64)| {
                 second.problems.is_empty()
-                    && *opening != second.opening
+                    && !second.may_need(*name, *opening)
                     && second.standing(*name) == Standing::LeftOver
             };
             let (now, later): (Vec<_>, Vec<_>) =
@@ -474,7 +502,7 @@ impl Check<'_> {
                 Looked::Gone => {}
                 Looked::TookOver => report.needed.add(&name, bytes),
                 Looked::Foreign => report.foreign.add(bytes),
-                Looked::Of(opening) if opening == state.opening => report.with_owner.add(&name, bytes),
+                Looked::Of(opening) if state.may_need(name, opening) => report.with_owner.add(&name, bytes),
                 Looked::Of(opening) => found.push((name, bytes, opening)),
             }
         }

@@ -62,6 +62,9 @@ pub struct Reading {
     /// The opening of the last commit: the sequence that began it, and its random number.
     pub epoch: Sequence,
     pub opening: u64,
+    /// The same of the checkpoint: who made it was the owner then.
+    pub stored_epoch: Sequence,
+    pub stored_opening: u64,
     /// Whether the owner goes by this checkpoint or a later one, and all before are pointers.
     pub is_taken_up: bool,
     /// Objects with data that the state needs.
@@ -300,11 +303,12 @@ impl Commits {
         let numbers = stream::iter((reading.stored.0 + 1..).map(Sequence));
         let mut stream = std::pin::pin!(numbers.map(read).buffered(READ_AHEAD));
         let mut commits = Self::default();
-        (reading.last, reading.epoch) = (reading.stored, epoch);
+        (reading.last, reading.epoch, reading.stored_epoch) = (reading.stored, epoch, epoch);
         // A checkpoint is made by the owner whose commit it is of.
         let checkpoint = checkpoint_key(reading.number);
         let made_by = head_of(bucket, &checkpoint, Kind::Checkpoint, of, options).await?;
         reading.opening = made_by.map_or(0, |head| head.origin.opening);
+        reading.stored_opening = reading.opening;
         commits.is_taken_up = true;
         let (mut entries, mut parts) = (0, 0);
         while let Some(read) = stream.next().await {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use objects::bucket::{Bucket, Fault, FaultyBucket, MemoryBucket};
+use objects::bucket::{Bucket, BucketFuture, Fault, FaultyBucket, Listed, MemoryBucket};
 use objects::check::{CheckOptions, Report, check};
 use objects::format::{
     self, Checkpoint, CheckpointNumber, Commit, Kind, ObjectId, REGION_SECTORS, SECTOR_BYTES, Sequence,
@@ -303,6 +303,89 @@ fn beside_owners(seed: u64) -> u64 {
         compare(&core, &mut model, &why).await;
         removed
     })
+}
+
+/// A client whose checkpoints wait until they may go on.
+#[derive(Debug)]
+struct Sleeping {
+    store: Arc<MemoryBucket>,
+    /// Permits to make one.
+    awake: tokio::sync::Semaphore,
+    sleeps: std::sync::atomic::AtomicBool,
+}
+
+impl Bucket for Sleeping {
+    fn address(&self) -> &str {
+        "sleeping:"
+    }
+
+    fn create(&self, key: &str, body: Bytes) -> BucketFuture<'_, ()> {
+        let key = key.to_owned();
+        Box::pin(async move {
+            if key.starts_with("checkpoint/") {
+                self.sleeps.store(true, std::sync::atomic::Ordering::SeqCst);
+                let _awake = self.awake.acquire().await.unwrap();
+            }
+            self.store.create(&key, body).await
+        })
+    }
+
+    fn put(&self, key: &str, body: Bytes) -> BucketFuture<'_, ()> {
+        self.store.put(key, body)
+    }
+
+    fn get(&self, key: &str, range: std::ops::Range<u64>) -> BucketFuture<'_, Bytes> {
+        self.store.get(key, range)
+    }
+
+    fn get_all(&self, key: &str, limit: u64) -> BucketFuture<'_, Bytes> {
+        self.store.get_all(key, limit)
+    }
+
+    fn delete(&self, key: &str) -> BucketFuture<'_, ()> {
+        self.store.delete(key)
+    }
+
+    fn list(&self, prefix: &str, after: &str, limit: usize) -> BucketFuture<'_, Vec<Listed>> {
+        self.store.list(prefix, after, limit)
+    }
+}
+
+#[test]
+fn pages_of_a_checkpoint_that_sleeps_are_left_alone() {
+    run(async {
+        let store = Arc::new(MemoryBucket::default());
+        let plain = Arc::clone(&store) as Arc<dyn Bucket>;
+        objects::create(&*store, SIZE, &small()).await.unwrap();
+        let (awake, sleeps) = (tokio::sync::Semaphore::new(0), false.into());
+        let sleeping = Arc::new(Sleeping { store: Arc::clone(&store), awake, sleeps });
+        let (mut model, mut next) = (Model::default(), 1);
+        let mut rng = Rng::with_seed(3);
+        let first = objects::open(Arc::clone(&sleeping) as Arc<dyn Bucket>, small()).await.unwrap();
+        while !sleeping.sleeps.load(std::sync::atomic::Ordering::SeqCst) {
+            step(&first, &mut model, &mut rng, &mut next).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        first.flush().await.unwrap();
+        model.flushed();
+        let second = objects::open(Arc::clone(&plain), small()).await.unwrap();
+        compare(&second, &mut model, "taken over").await;
+        second.write(first_of(0) * SECTOR_BYTES, Bytes::from(sector_of(next))).await.unwrap();
+        model.write(first_of(0), next);
+        second.flush().await.unwrap();
+        model.flushed();
+        let options = CheckOptions { remove: true, device: small(), ..CheckOptions::default() };
+        let report = checked(&plain, &options).await.unwrap();
+        assert!(report.is_right() && report.with_owner.maps.count == 1, "{report:?}");
+        sleeping.awake.add_permits(100);
+        first.settle().await;
+        // The newest checkpoint is that of the first.
+        let report = checked(&plain, &options).await.unwrap();
+        assert!(report.is_right() && report.checkpoint == 1, "{report:?}");
+        drop(second);
+        let third = objects::open(plain, small()).await.unwrap();
+        compare(&third, &mut model, "opened again").await;
+    });
 }
 
 #[test]

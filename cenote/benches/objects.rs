@@ -25,7 +25,8 @@ use engine::env::System;
 use engine::pool::live::{Layout, LivePool, NewLeaf, NewPool, NewTop, Surroundings, default_features};
 use engine::txg::Limits;
 use engine::vdev::Class;
-use engine::zpl::{LiveZpl, NewKind, NewNode, ZplOptions};
+use engine::zpl::live::{NewKind, NewNode, WriteOptions};
+use engine::zpl::{LiveZpl, ZplOptions};
 use engine::zvol::LiveZvol;
 use futures_util::StreamExt;
 use futures_util::stream::{self, FuturesUnordered};
@@ -206,7 +207,7 @@ impl Bed {
                 let bytes: Vec<u8> = (0..FILE_BYTES).map(|_| random.u8(..)).collect();
                 block_on(async {
                     let file = zpl.create(root, &name(number), &node).await.expect("a file");
-                    zpl.write(file, 0, &bytes).await.expect("a write");
+                    zpl.write(file, 0, &bytes, &WriteOptions::default()).await.expect("a write");
                 });
             }
         });

@@ -28,6 +28,7 @@
 mod checkpoints;
 mod commits;
 mod compaction;
+mod reads;
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,8 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout_at};
 
@@ -46,7 +46,7 @@ use crate::error::Error;
 use crate::format::{
     self, CheckpointNumber, Entry, HEAD_BYTES, Head, Kind, ObjectId, Origin, Place, SECTOR_BYTES, Sequence,
 };
-use crate::map::{Map, Piece};
+use crate::map::Map;
 use crate::opening::{self, Found};
 use crate::requests::{self, Waits};
 
@@ -71,6 +71,10 @@ pub struct Options {
     pub map_runs: usize,
     /// Gaps between ranges of one object that are read along, in bytes.
     pub gap_bytes: u64,
+    /// The most bytes of a request that several reads are joined to.
+    pub joined_bytes: u64,
+    /// After which time a range is asked for once more, in case the first request is lost or slow.
+    pub hedge: Duration,
 }
 
 impl Default for Options {
@@ -85,6 +89,8 @@ impl Default for Options {
             garbage_share: 1.0,
             map_runs: 4 << 20,
             gap_bytes: 64 << 10,
+            joined_bytes: 2 << 20,
+            hedge: Duration::from_secs(2),
         }
     }
 }
@@ -100,6 +106,8 @@ pub struct Counts {
     pub gets: u64,
     /// Bytes of those.
     pub got_bytes: u64,
+    /// Requests that were made once more because the first took long.
+    pub hedged: u64,
     /// Objects that were deleted.
     pub deletes: u64,
     /// Bytes that clients wrote.
@@ -185,6 +193,8 @@ struct Shared {
 #[derive(Debug)]
 pub struct Core(Rc<Shared>);
 
+pub(crate) use reads::Read;
+
 impl Drop for Core {
     fn drop(&mut self) {
         self.0.end(Error::Closed);
@@ -267,7 +277,15 @@ impl Core {
     /// # Errors
     /// The store does not answer; the device has ended.
     pub async fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, Error> {
-        self.0.read(offset, length).await
+        let (answer, answered) = oneshot::channel();
+        reads::read(&self.0, vec![Read { offset, length, answer }]).await;
+        answered.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Answers several reads, each as of [`Core::read`]. What lies near each other in an object is fetched at
+    /// once.
+    pub(crate) async fn read_all(&self, reads: Vec<Read>) {
+        reads::read(&self.0, reads).await;
     }
 
     /// Writes whole sectors. It is done when a flush that begins later will make it durable.
@@ -368,61 +386,6 @@ impl Shared {
         }
     }
 
-    async fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, Error> {
-        self.check()?;
-        let first = offset / SECTOR_BYTES;
-        let sectors = (offset + length as u64).div_ceil(SECTOR_BYTES) - first;
-        self.load(first, sectors).await?;
-        let reading = Reading::begin(self);
-        let mut bytes = self.read_pieces(first, sectors).await?;
-        drop(reading);
-        let skipped = (offset - first * SECTOR_BYTES) as usize;
-        bytes.drain(..skipped);
-        bytes.truncate(length);
-        Ok(bytes)
-    }
-
-    async fn read_pieces(&self, first: u64, sectors: u64) -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; (sectors * SECTOR_BYTES) as usize];
-        let mut fetches: Vec<Fetch> = Vec::new();
-        {
-            let mut state = self.state_mut();
-            let pieces = state.map.get(first, sectors);
-            for piece in pieces {
-                let at = ((piece.sector - first) * SECTOR_BYTES) as usize;
-                let target = &mut bytes[at..at + (u64::from(piece.sectors) * SECTOR_BYTES) as usize];
-                let Some(place) = piece.place else { continue };
-                match state.in_memory(place, target.len()) {
-                    Some(source) => target.copy_from_slice(source),
-                    None => Fetch::add(&mut fetches, piece, place, at, self.options.gap_bytes),
-                }
-            }
-        }
-        let fetched = try_join_all(fetches.into_iter().map(async |fetch| {
-            let key = fetch.id.key();
-            let ask = async || {
-                let body = self.bucket.get(&key, fetch.start..fetch.end).await?;
-                match body.len() as u64 == fetch.end - fetch.start {
-                    true => Ok(body),
-                    false => Err(BucketError::Unsure("the object came in part".into())),
-                }
-            };
-            let body = requests::ask(&*self.bucket, &key, self.options.patience, ask).await?;
-            let mut state = self.state_mut();
-            state.counts.gets += 1;
-            state.counts.got_bytes += body.len() as u64;
-            Ok((fetch, body))
-        }))
-        .await?;
-        for (fetch, body) in fetched {
-            for (at, from, length) in fetch.parts {
-                let from = (from - fetch.start) as usize;
-                bytes[at..at + length].copy_from_slice(&body[from..from + length]);
-            }
-        }
-        Ok(bytes)
-    }
-
     async fn write(self: &Rc<Self>, offset: u64, data: Bytes) -> Result<(), Error> {
         let until = Instant::now() + self.options.patience;
         let (sector, sectors) = (offset / SECTOR_BYTES, data.len() as u64 / SECTOR_BYTES);
@@ -518,69 +481,6 @@ impl Shared {
             sector += u64::from(sectors);
         }
         Ok(())
-    }
-}
-
-impl State {
-    /// Bytes of an object that is not in the store yet.
-    fn in_memory(&self, place: Place, length: usize) -> Option<&[u8]> {
-        let from = place.offset as usize;
-        match &self.filling {
-            Some(filling) if filling.id == place.id => filling.data.get(from..from + length),
-            _ => self.unsent.get(&place.id)?.get(from..from + length),
-        }
-    }
-}
-
-/// A read, until it ends or is given up: objects that it may need are not deleted meanwhile.
-#[derive(Debug)]
-struct Reading<'a> {
-    shared: &'a Shared,
-    number: u64,
-}
-
-impl<'a> Reading<'a> {
-    fn begin(shared: &'a Shared) -> Self {
-        let mut state = shared.state_mut();
-        let number = state.next_read;
-        state.next_read += 1;
-        state.reads.insert(number);
-        Self { shared, number }
-    }
-}
-
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        self.shared.state_mut().reads.remove(&self.number);
-        self.shared.changed.notify_waiters();
-    }
-}
-
-/// A range of an object that is read at once.
-#[derive(Debug)]
-struct Fetch {
-    id: ObjectId,
-    start: u64,
-    end: u64,
-    /// Where parts go: in the result, from the object, how many bytes.
-    parts: Vec<(usize, u64, usize)>,
-}
-
-impl Fetch {
-    fn add(all: &mut Vec<Self>, piece: Piece, place: Place, at: usize, gap_bytes: u64) {
-        let (start, length) = (u64::from(place.offset), u64::from(piece.sectors) * SECTOR_BYTES);
-        let end = start + length;
-        let part = (at, start, length as usize);
-        let near = all.iter_mut().rev().take(4).find(|fetch| {
-            fetch.id == place.id && start >= fetch.start && start <= fetch.end.saturating_add(gap_bytes)
-        });
-        match near {
-            Some(fetch) => {
-                fetch.end = fetch.end.max(end);
-                fetch.parts.push(part);
-            }
-            None => all.push(Self { id: place.id, start, end, parts: vec![part] }),
-        }
     }
 }
 

@@ -289,7 +289,12 @@ fn beside_owners(seed: u64) -> u64 {
                 let sector = first_of(rng.u64(..AREAS));
                 let written = old.write(sector * SECTOR_BYTES, Bytes::from(sector_of(u64::MAX >> 16))).await;
                 let told = if written.is_ok() { old.flush().await } else { written };
-                assert!(told.is_err(), "{why}");
+                // A life that was cut off while it opened the device may not have taken it over.
+                assert!(told.is_err() || lived.is_none(), "{why}");
+                if told.is_ok() {
+                    model.write(sector, u64::MAX >> 16);
+                    model.flushed();
+                }
             }
             olds.extend(lived);
         }
@@ -368,7 +373,9 @@ fn pages_of_a_checkpoint_that_sleeps_are_left_alone() {
         }
         first.flush().await.unwrap();
         model.flushed();
-        let second = objects::open(Arc::clone(&plain), small()).await.unwrap();
+        // It makes no checkpoint.
+        let lazy = Options { checkpoint_commits: 1000, checkpoint_entries: 100_000, ..small() };
+        let second = objects::open(Arc::clone(&plain), lazy).await.unwrap();
         compare(&second, &mut model, "taken over").await;
         second.write(first_of(0) * SECTOR_BYTES, Bytes::from(sector_of(next))).await.unwrap();
         model.write(first_of(0), next);

@@ -17,12 +17,14 @@ use crate::counters;
 use crate::dashboard;
 use crate::dedup_files;
 use crate::doctor;
+use crate::export_image;
 use crate::hooks::Hooks;
 use crate::inject;
 use crate::lab::Lab;
 use crate::man;
 use crate::mount_helper;
 use crate::nfs;
+use crate::object_check;
 use crate::output;
 use crate::remote::Remotes;
 use crate::remotes;
@@ -114,6 +116,10 @@ pub enum Command {
     /// Look at what is stored, from labels to blocks, and verify it (no root, no daemon)
     #[command(disable_help_flag = true)]
     Zdb(Box<zdb::Arguments>),
+    /// Check a device in an object store: what is left over, missing or damaged
+    ObjectCheck(object_check::Arguments),
+    /// Write devices in object stores out as plain files, which OpenZFS opens
+    ExportImage(export_image::Arguments),
     /// Make a block device of the kernel for a volume, or list these devices
     Attach(AttachArguments),
     /// End the block device of a volume
@@ -194,6 +200,7 @@ impl Command {
         Some(match self {
             Self::Up(_) | Self::Serve(_) => "it runs a daemon where it is started",
             Self::Ls(_) | Self::Cat(_) | Self::Extract(_) | Self::Zdb(_) => "it reads devices itself",
+            Self::ObjectCheck(_) | Self::ExportImage(_) => "it reads the object store itself",
             Self::Attach(_) | Self::Detach(_) => "it makes devices of the kernel",
             Self::MountHelper(_) | Self::UnmountHelper(_) => "mount(8) and umount(8) are about this machine",
             Self::DedupFiles(_) => "it reads files by their paths",
@@ -226,6 +233,8 @@ impl Command {
             Self::Cat(arguments) => copy::cat::run(&arguments),
             Self::Extract(arguments) => copy::extract::run(&arguments),
             Self::Zdb(arguments) => zdb::run(&arguments),
+            Self::ObjectCheck(arguments) => arguments.run(),
+            Self::ExportImage(arguments) => arguments.run(),
             Self::Attach(arguments) => attach::attach(&arguments),
             Self::Detach(arguments) => attach::detach(&arguments),
             Self::Reshape(arguments) => arguments.run(),

@@ -21,6 +21,7 @@ mod dedup_files;
 mod doctor;
 #[cfg(test)]
 mod documented;
+mod export_image;
 mod exported;
 mod feed;
 mod hooks;
@@ -30,6 +31,7 @@ mod man;
 mod mount_helper;
 mod nfs;
 mod not_yet;
+mod object_check;
 mod output;
 mod parameters;
 mod progress;

@@ -13,6 +13,8 @@ const BEFORE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,
+    /// It counts things and not bytes.
+    is_count: bool,
     total_bytes: Option<u64>,
     began: Instant,
     done_bytes: u64,
@@ -21,13 +23,25 @@ pub struct Progress {
 impl Progress {
     /// Nothing is shown.
     pub fn hidden() -> Self {
-        Self { bar: None, total_bytes: None, began: Instant::now(), done_bytes: 0 }
+        Self { bar: None, is_count: false, total_bytes: None, began: Instant::now(), done_bytes: 0 }
     }
 
     /// A bar, for so many bytes where that is known.
     pub fn shown(total_bytes: Option<u64>) -> Self {
         let bar = ProgressBar::with_draw_target(total_bytes, ProgressDrawTarget::stderr_with_hz(DRAWS));
         Self { bar: Some(bar), total_bytes, ..Self::hidden() }
+    }
+
+    /// A bar for things that are counted.
+    pub fn counting() -> Self {
+        let mut this = Self::shown(None);
+        this.is_count = true;
+        this
+    }
+
+    /// How many there will be, where that is known.
+    pub fn total(&mut self, total: Option<u64>) {
+        self.total_bytes = total;
     }
 
     /// How many bytes there will be, as far as that can be said before.
@@ -40,6 +54,8 @@ impl Progress {
         self.done_bytes = self.done_bytes.saturating_add(bytes);
         let Some(bar) = self.bar.as_ref().filter(|_| self.began.elapsed() >= BEFORE) else { return };
         let style = match self.total_bytes {
+            Some(_) if self.is_count => "{bar:32} {pos}/{len} {wide_msg}",
+            None if self.is_count => "{spinner} {pos} {wide_msg}",
             Some(_) => {
                 "{bar:32} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}, {eta} left {wide_msg}"
             }

@@ -15,6 +15,7 @@
 //! | [`slog`] | the largest log device that can be of use |
 //! | [`compression`] | ratio and speed of each algorithm on real data |
 //! | [`layouts`] | layouts for so many disks, side by side, by the first three |
+//! | [`object_store`] | requests, bytes and money of a pool on an object store |
 //! | [`client_latency`] | the latency between a client and the pool |
 //! | `sample` | blocks of the user's files |
 
@@ -25,6 +26,7 @@ pub mod dedup;
 pub mod dedup_table;
 pub mod l2arc;
 pub mod layouts;
+pub mod object_store;
 pub mod rebuild;
 mod sample;
 pub mod slog;

@@ -13,7 +13,7 @@ pub struct Recipe {
 }
 
 /// All of them.
-pub const RECIPES: [Recipe; 16] = [
+pub const RECIPES: [Recipe; 17] = [
     Recipe {
         name: "volblocksize",
         about: "volblocksize 8K to 64K by random writes of 4K and 1M and reads outside the cache",
@@ -80,6 +80,12 @@ pub const RECIPES: [Recipe; 16] = [
         name: "nas-1gbe",
         about: "raidz2 of seven modelled 7200 rpm disks behind a modelled gigabit link",
         text: include_str!("../recipes/nas-1gbe.toml"),
+    },
+    Recipe {
+        name: "object-store",
+        about: "a pool on a modelled object store with and without a local cache device and log device, and on \
+            modelled local disks",
+        text: include_str!("../recipes/object-store.toml"),
     },
     Recipe {
         name: "striped-mirrors",
@@ -160,6 +166,7 @@ mod tests {
             ("l2arc-slog", 3, 54),
             ("arc-size", 3, 48),
             ("nas-1gbe", 5, 60),
+            ("object-store", 3, 72),
             ("striped-mirrors", 5, 60),
             ("home-nas", 5, 60),
             ("cache-modes", 3, 192),

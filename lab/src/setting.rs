@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::models::speed;
+use crate::models::{object_store, speed};
 use crate::size::Size;
 
 pub use knobs::{KNOBS, Knob, ON_EXT4};
@@ -107,6 +107,7 @@ pub(crate) fn check(name: &str, value: &str) -> Result<()> {
     };
     match name {
         "layout" => value.parse::<Layout>().map(drop).map_err(named),
+        "devices" if object_store::store(value).is_some() => Ok(()),
         "devices" => speed::device(value).map(drop).map_err(named),
         "log" | "l2arc" if value != "none" && value != "file" => {
             speed::device(value).map(drop).map_err(named)

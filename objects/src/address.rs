@@ -6,6 +6,9 @@
 //! | `memory` | a name; gone with the process |
 //! | `s3` | a bucket and a prefix in it |
 //!
+//! `model=s3-standard` gives a folder or memory the latency and the throughput of such a store
+//! ([`MODELS`](crate::bucket::MODELS)), for experiments.
+//!
 //! `size` is the size of a device that is to be made, and is not kept. All other parameters are those of the
 //! bucket, and are kept in labels: no secret is among them.
 
@@ -17,7 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use ::device::{IgnorePoison, in_words};
 
-use crate::bucket::{Bucket, FolderBucket, MemoryBucket};
+use crate::bucket::{Bucket, FolderBucket, MODELS, MemoryBucket, ModelledBucket, StoreModel};
 
 /// What a place lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -106,12 +109,19 @@ impl FromStr for Address {
             parameters.push((name.to_owned(), value.to_owned()));
         }
         let this = Self { scheme, place: place.to_owned(), parameters, size_bytes };
-        match this.parameters.first() {
-            Some((name, _)) if matches!(scheme, Scheme::File | Scheme::Memory) => {
-                Err(fail(format!("{}:// has no parameter '{name}'", scheme.word())))
+        for (name, value) in &this.parameters {
+            match (name.as_str(), scheme) {
+                ("model", Scheme::File | Scheme::Memory) if StoreModel::find(value).is_none() => {
+                    let known: Vec<&str> = MODELS.iter().map(|model| model.name).collect();
+                    return Err(fail(format!("model is one of {}", known.join(", "))));
+                }
+                ("model", Scheme::File | Scheme::Memory) => {}
+                (_, Scheme::File | Scheme::Memory) => {
+                    return Err(fail(format!("{}:// has no parameter '{name}'", scheme.word())));
+                }
             }
-            _ => Ok(this),
         }
+        Ok(this)
     }
 }
 
@@ -144,12 +154,26 @@ impl Address {
     /// # Errors
     /// What cannot be used, and why.
     pub fn bucket(&self, make: bool) -> Result<Arc<dyn Bucket>, AddressError> {
+        let bucket = self.plain_bucket(make)?;
+        Ok(match self.model() {
+            Some(model) => Arc::new(ModelledBucket::new(bucket, model)),
+            None => bucket,
+        })
+    }
+
+    /// The store that it plays, if it only plays one: `model=s3-standard`.
+    pub fn model(&self) -> Option<StoreModel> {
+        let (_, model) = self.parameters.iter().find(|(name, _)| name == "model")?;
+        StoreModel::find(model)
+    }
+
+    fn plain_bucket(&self, make: bool) -> Result<Arc<dyn Bucket>, AddressError> {
         let fail = |why: String| AddressError { address: self.to_string(), why };
         match self.scheme {
             Scheme::Memory => {
                 static ALL: OnceLock<Mutex<BTreeMap<String, Arc<MemoryBucket>>>> = OnceLock::new();
                 let mut all = ALL.get_or_init(Mutex::default).lock().ignore_poison();
-                let name = self.to_string();
+                let name = format!("{}://{}", self.scheme.word(), self.place);
                 Ok(Arc::clone(all.entry(name.clone()).or_insert_with(|| Arc::new(MemoryBucket::named(name))))
                     as _)
             }
@@ -199,10 +223,14 @@ mod tests {
             ("file:///srv?size=99999999E", "is no size"),
             ("file:///srv?size", "NAME=VALUE"),
             ("memory://x?secret=1", "memory:// has no parameter 'secret'"),
+            ("memory://x?model=tape", "model is one of s3-standard, lan"),
         ] {
             let error = address.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains(why), "{address}: {error}");
         }
+        let modelled: Address = "memory://x?model=s3-standard&size=1G".parse().unwrap();
+        assert_eq!(modelled.to_string(), "memory://x?model=s3-standard");
+        assert_eq!(modelled.model().unwrap().name, "s3-standard");
         for (text, bytes) in [("512M", 512 << 20), ("1t", 1 << 40), ("4096", 4096), ("3GiB", 3 << 30)] {
             assert_eq!(size_of(text), Some(bytes), "{text}");
         }

@@ -39,6 +39,8 @@
 //!
 //! Sequences, numbers and ids in keys are 16 hexadecimal digits, so that listings are in order.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use crate::error::{Damage, Error};
@@ -113,6 +115,11 @@ impl ObjectId {
     /// The sequence, if it is a commit.
     pub const fn commit(self) -> Option<Sequence> {
         if self.0 & OF_COMMIT == 0 { None } else { Some(Sequence(self.0 & !OF_COMMIT)) }
+    }
+
+    /// The epoch in which it was made, if it is no commit.
+    pub const fn epoch(self) -> Option<Sequence> {
+        if self.0 & OF_COMMIT == 0 { Some(Sequence(self.0 >> COUNT_BITS)) } else { None }
     }
 
     /// Its key, if it is one with data of the device.
@@ -272,15 +279,35 @@ pub fn decode(
     device: Option<[u8; 16]>,
     number: u64,
 ) -> Result<Object, Error> {
+    let (head, body_bytes) = decode_head(key, bytes, kind)?;
+    let body = body_range(key, &head, body_bytes)?;
+    if body.end != bytes.len() as u64 {
+        return Err(Error::damaged(key, Damage::Short));
+    }
+    decode_parts(key, bytes, bytes.slice(body.start as usize..), kind, device, number)
+}
+
+/// Where the body of an object is, in bytes from its beginning.
+pub fn body_range(key: &str, head: &Head, body_bytes: u32) -> Result<Range<u64>, Error> {
+    let start = head.data_bytes.checked_add(HEAD_BYTES as u64);
+    let range = start.and_then(|start| Some(start..start.checked_add(body_bytes.into())?));
+    range.filter(|range| range.end <= MAX_OBJECT_BYTES).ok_or_else(|| Error::damaged(key, Damage::Short))
+}
+
+/// An object whose head and body were read apart. Its data is not looked at.
+pub fn decode_parts(
+    key: &str,
+    bytes: &[u8],
+    body: Bytes,
+    kind: Kind,
+    device: Option<[u8; 16]>,
+    number: u64,
+) -> Result<Object, Error> {
     let damaged = |what| Error::damaged(key, what);
     let (head, body_bytes) = decode_head(key, bytes, kind)?;
-    let body_at = head.data_bytes.checked_add(HEAD_BYTES as u64);
-    let end = body_at.and_then(|at| at.checked_add(body_bytes.into()));
-    let (Some(body_at), Some(end)) = (body_at, end) else { return Err(damaged(Damage::Short)) };
-    if end != bytes.len() as u64 {
+    if body.len() as u64 != u64::from(body_bytes) {
         return Err(damaged(Damage::Short));
     }
-    let body = bytes.slice(body_at as usize..);
     if hash(&bytes[..HASHED_HEAD_BYTES], &body) != bytes[HASHED_HEAD_BYTES..HEAD_BYTES] {
         return Err(damaged(Damage::Hash));
     }

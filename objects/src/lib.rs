@@ -29,12 +29,14 @@
 //! | `map` | where each sector is |
 //! | `opening` | a device that is made, found, taken over |
 //! | `core` | a device that is open: reads, writes, commits, checkpoints, compaction |
+//! | [`check`] | what is needed, whether it is right, and what is left over |
 //! | `device` | the device as the pool has it |
 //! | `requests` | asking again |
 //! | `error` | what can go wrong |
 
 mod address;
 pub mod bucket;
+pub mod check;
 mod core;
 mod device;
 mod error;

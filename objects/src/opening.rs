@@ -66,7 +66,7 @@ fn random<const N: usize>() -> [u8; N] {
 }
 
 /// Whether a device can have so many bytes.
-fn is_size(bytes: u64) -> bool {
+pub(crate) fn is_size(bytes: u64) -> bool {
     (MIN_BYTES..=MAX_BYTES).contains(&bytes) && bytes.is_multiple_of(SECTOR_BYTES)
 }
 
@@ -111,7 +111,7 @@ async fn hint(bucket: &dyn Bucket, options: &Options) -> Result<CheckpointNumber
 }
 
 /// The newest checkpoint; none where that changes all the time.
-async fn newest(
+pub(crate) async fn newest(
     bucket: &dyn Bucket,
     device: [u8; 16],
     regions: u64,
@@ -177,7 +177,7 @@ pub(crate) async fn checkpoint_at(
 }
 
 /// A commit; none where it is missing.
-async fn commit_at(
+pub(crate) async fn commit_at(
     bucket: &dyn Bucket,
     device: [u8; 16],
     sequence: Sequence,

@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "torture/checks.rs"]
+mod checks;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -191,6 +191,8 @@ const CENOTE: &[&str] = &[
     "inject",
     "man",
     "mount_helper",
+    "object_check",
+    "export_image",
     "nfs",
     "scrub_schedule",
     "share",

@@ -13,6 +13,7 @@ use lab::models::dedup::{Dedup, Occurring};
 use lab::models::dedup_table::DedupTable;
 use lab::models::l2arc::L2arc;
 use lab::models::layouts::{Disks, Layouts};
+use lab::models::object_store::{self, ObjectStore};
 use lab::models::rebuild::{ANNUAL_FAILURE_RATE, BIT_ERROR_RATE, Devices, Rebuild};
 use lab::models::slog::Slog;
 use lab::models::space::Space;
@@ -146,6 +147,43 @@ enum Model {
         #[arg(long, default_value = "8G")]
         cache: Size,
     },
+    /// What a pool on an object store costs in a month: requests, bytes and money, beside a local disk
+    ObjectStore {
+        /// The store: s3-standard, or lan for one of your own
+        #[arg(long, default_value = "s3-standard")]
+        store: String,
+        /// What is in use
+        #[arg(long, default_value = "1T")]
+        used: Size,
+        /// What is written in a day, with metadata
+        #[arg(long, default_value = "50G")]
+        writes: Size,
+        /// What is read in a day outside the cache in memory
+        #[arg(long, default_value = "100G")]
+        reads: Size,
+        /// Size of a block: recordsize or volblocksize
+        #[arg(short, long, default_value = "128K")]
+        block: Size,
+        /// Hours of a day in which something is written
+        #[arg(long, default_value_t = 24.0)]
+        hours: f64,
+        /// Bytes that compaction moves for each that is written: up to 1 for random overwrites (virtual
+        /// machines, databases), 0.1 for large files
+        #[arg(long, default_value_t = 0.5)]
+        moved: f64,
+        /// Stable writes a second, each a request; 0 with a local log device
+        #[arg(long, default_value_t = 0.0)]
+        stable: f64,
+        /// What reads come back to (default: all that is in use)
+        #[arg(long, value_name = "SIZE")]
+        working_set: Option<Size>,
+        /// A local cache device
+        #[arg(long, value_name = "SIZE", default_value = "100G")]
+        l2arc: Size,
+        /// Dollars for a local disk, for a GB and a month
+        #[arg(long, value_name = "DOLLARS", default_value_t = 0.08)]
+        disk_price: f64,
+    },
     /// Memory for the headers of a cache device, and the largest that makes sense; or what devices would do
     /// for the reads of a pool
     L2arc {
@@ -220,6 +258,38 @@ pub fn run(arguments: ModelArguments) -> Result<()> {
         Model::Dedup { from: Some(pool), cache, .. } => show(&[occurring(&pool, cache)?], json),
         Model::Dedup { paths, block, compression, ashift, cache, .. } => {
             show(&[Dedup::of(&paths, block, &compression, ashift, cache)?], json)
+        }
+        Model::ObjectStore {
+            store,
+            used,
+            writes,
+            reads,
+            block,
+            hours,
+            moved,
+            stable,
+            working_set,
+            l2arc,
+            disk_price,
+        } => {
+            let model = objects::bucket::StoreModel::find(&store).with_context(|| {
+                let names: Vec<&str> = objects::bucket::MODELS.iter().map(|model| model.name).collect();
+                format!("there is no model of a store '{store}'; there are {}", names.join(", "))
+            })?;
+            let working_set = working_set.unwrap_or(used);
+            let workload = object_store::Workload {
+                used,
+                writes,
+                reads,
+                block,
+                hours,
+                moved,
+                stable,
+                working_set,
+                l2arc,
+                disk_price,
+            };
+            show(&[ObjectStore::of(model, workload)?], json)
         }
         Model::L2arc { size, from: Some(pool), .. } => show(&[cache_reads(&pool, size)?], json),
         Model::L2arc { size, arc, fill, .. } => {

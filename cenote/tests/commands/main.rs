@@ -23,6 +23,7 @@ mod manual;
 mod many_mounts;
 mod memory;
 mod mounts;
+mod object_store;
 mod raw;
 mod receive;
 mod remote;

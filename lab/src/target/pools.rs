@@ -13,7 +13,7 @@ use crate::experiment::{Experiment, POOL, Pools, SettingOwner, Settings, Workloa
 use crate::fio::Endpoint;
 use crate::guest::Spec;
 use crate::layout::{Layout, Vdev};
-use crate::models::speed;
+use crate::models::{object_store, speed};
 use crate::programs::Programs;
 use crate::progress::Progress;
 use crate::setting::{DEVICE_LUKS, has_device_luks, is_deduplicated, is_encrypted};
@@ -188,6 +188,15 @@ impl Bench<'_> {
         let mut disks = self.pools.disks_of(pool).iter();
         let mut count = 0;
         let mut device = |model: Option<&String>| -> Result<String> {
+            if let Some(store) = model.and_then(|model| object_store::store(model)) {
+                if has_device_luks(settings) {
+                    return Err(Error::Experiment(format!("{DEVICE_LUKS}: {} is no file", store.name)));
+                }
+                count += 1;
+                // It is in the memory of the pool's process, and goes with it.
+                let name = format!("{pool}-{}", count - 1);
+                return Ok(format!("memory://{name}?size={}&model={}", device_size.0, store.name));
+            }
             let directory = match model {
                 Some(model) => format!("{MODELLED}/{}/", speed::device(model)?),
                 None => String::new(),

@@ -67,6 +67,8 @@ pub struct Options {
     pub map_runs: usize,
     /// Gaps between ranges of one object that are read along, in bytes.
     pub gap_bytes: u64,
+    /// How often the lease is written; never at zero.
+    pub lease_interval: Duration,
 }
 
 impl Default for Options {
@@ -81,6 +83,7 @@ impl Default for Options {
             garbage_share: 1.0,
             map_runs: 4 << 20,
             gap_bytes: 64 << 10,
+            lease_interval: crate::lease::INTERVAL,
         }
     }
 }
@@ -248,6 +251,17 @@ impl Core {
     /// Bytes that are needed, and bytes of all objects with data.
     pub fn space(&self) -> (u64, u64) {
         self.0.state().space()
+    }
+
+    /// Who writes it, and the commit that began that; none where it is only read.
+    pub(crate) fn opening(&self) -> (Origin, Option<Sequence>) {
+        let state = self.0.state();
+        (state.origin, state.epoch)
+    }
+
+    /// Ends: another host has it.
+    pub(crate) fn is_taken_over(&self) {
+        self.0.end(Error::TakenOver);
     }
 
     /// Why it has ended, if it has.

@@ -7,7 +7,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use ::device::{Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes};
@@ -20,6 +22,7 @@ use crate::bucket::Bucket;
 use crate::core::{Core, Counts, Options};
 use crate::error::Error;
 use crate::format::SECTOR_BYTES;
+use crate::lease::Keeper;
 use crate::opening;
 
 /// How a device is opened.
@@ -46,6 +49,8 @@ pub struct ObjectDevice {
     name: PathBuf,
     size_bytes: u64,
     mode: Mode,
+    /// For those who have clients of it ([`crate::lease`]).
+    is_taken_over: Arc<AtomicBool>,
     /// Dropped first, so that the thread ends.
     requests: Option<mpsc::UnboundedSender<Request>>,
     thread: Option<JoinHandle<()>>,
@@ -63,6 +68,7 @@ impl ObjectDevice {
         let thread = thread::Builder::new().name("object-device".into()).spawn(move || {
             let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
             LocalSet::new().block_on(&runtime, async {
+                let (kept, interval) = (Arc::clone(&bucket), options.lease_interval);
                 let core = match mode {
                     Mode::Read => opening::open_to_read(bucket, options).await,
                     Mode::Write => opening::open(bucket, options).await,
@@ -71,14 +77,20 @@ impl ObjectDevice {
                     Ok(core) => core,
                     Err(error) => return drop(opened.send(Err(error))),
                 };
-                if opened.send(Ok(core.size_bytes())).is_ok() {
+                let core = Rc::new(core);
+                let lease = Keeper::begin(&core, kept, interval);
+                let is_taken_over = lease.as_ref().map(|lease| Arc::clone(&lease.is_taken_over));
+                if opened.send(Ok((core.size_bytes(), is_taken_over.unwrap_or_default()))).is_ok() {
                     serve(core, receiver).await;
+                }
+                if let Some(lease) = lease {
+                    lease.end().await;
                 }
             });
         });
         let thread = thread.map_err(|_| Error::Closed)?;
-        let size_bytes = is_opened.recv().map_err(|_| Error::Closed)??;
-        Ok(Self { name, size_bytes, mode, requests: Some(requests), thread: Some(thread) })
+        let (size_bytes, is_taken_over) = is_opened.recv().map_err(|_| Error::Closed)??;
+        Ok(Self { name, size_bytes, mode, is_taken_over, requests: Some(requests), thread: Some(thread) })
     }
 
     /// What was done since it was opened; bytes that are needed; bytes of all objects with data.
@@ -118,7 +130,11 @@ impl ObjectDevice {
 
     fn failed(&self, operation: Operation, offset: u64, len: u64, error: Error) -> IoError {
         let cause = match error {
-            Error::TakenOver => Cause::TakenOver,
+            Error::TakenOver => {
+                // Before the caller is told.
+                self.is_taken_over.store(true, Ordering::Release);
+                Cause::TakenOver
+            }
             error => Cause::Store { said: error.to_string() },
         };
         IoError::new(&self.name, operation, offset, len, cause)
@@ -126,10 +142,9 @@ impl ObjectDevice {
 }
 
 /// Does what is asked, each request as a task, until the device is dropped.
-async fn serve(core: Core, mut requests: mpsc::UnboundedReceiver<Request>) {
-    let core = std::rc::Rc::new(core);
+async fn serve(core: Rc<Core>, mut requests: mpsc::UnboundedReceiver<Request>) {
     while let Some(request) = requests.recv().await {
-        let core = std::rc::Rc::clone(&core);
+        let core = Rc::clone(&core);
         // Who asked may be gone: its answer is dropped.
         spawn_local(async move {
             match request {

@@ -28,6 +28,7 @@
 //! | `opening` | a device that is made, found, taken over |
 //! | `core` | a device that is open: reads, writes, commits, checkpoints, compaction |
 //! | `device` | the device as the pool has it |
+//! | [`lease`] | a sign of life of the owner, for hosts that stand by |
 //! | `requests` | asking again |
 //! | `error` | what can go wrong |
 
@@ -36,6 +37,7 @@ mod core;
 mod device;
 mod error;
 pub mod format;
+pub mod lease;
 mod map;
 mod opening;
 mod requests;

@@ -1,0 +1,68 @@
+//! The fence of a pool: whether another host has taken it over.
+//!
+//! A device in an object store belongs to one host; another one may take it over at any time
+//! ([`objects::lease`]). From then on nothing that this host would tell clients of the pool is worth telling:
+//! an error would be taken for one of the disk, and a cached block may be old. So their connections end
+//! without an answer, and clients come again, to where the pool is.
+//!
+//! The fence is closed by the first operation on a device that finds it taken over, before its caller gets the
+//! error, or by the daemon. It is never opened again: the pool is dropped.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether another host has a pool.
+#[derive(Debug, Default)]
+pub(in crate::daemon) struct Fence {
+    is_closed: AtomicBool,
+    /// Of its devices in object stores: where they are, and whether they were taken over.
+    devices: Vec<(String, Arc<AtomicBool>)>,
+}
+
+impl Fence {
+    /// That of a pool with these devices, which are open.
+    pub fn of<'a>(devices: impl Iterator<Item = &'a Path>) -> Self {
+        let addresses = devices.filter_map(Path::to_str).filter(|path| objects::is_address(path));
+        let devices = addresses.flat_map(|address| {
+            let taken = objects::lease::taken_over(address);
+            taken.map(|taken| (address.to_owned(), taken))
+        });
+        Self { is_closed: AtomicBool::new(false), devices: devices.collect() }
+    }
+
+    /// Whether another host has the pool.
+    pub fn is_closed(&self) -> bool {
+        let is_set = |flag: &AtomicBool| flag.load(Ordering::Acquire);
+        is_set(&self.is_closed) || self.devices.iter().any(|(_, is_taken)| is_set(is_taken))
+    }
+
+    /// Another host has the pool.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// The addresses of its devices in object stores.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.devices.iter().map(|(address, _)| address.as_str())
+    }
+
+    /// The host that has it, as far as that is known.
+    pub fn host(&self) -> Option<String> {
+        self.addresses().find_map(|address| objects::lease::fate(address)?.by)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_without_devices_in_stores_is_fenced_by_the_daemon_alone() {
+        let fence = Fence::of([Path::new("/dev/sda"), Path::new("file:///no/such/device")].into_iter());
+        assert!(!fence.is_closed());
+        assert_eq!((fence.addresses().count(), fence.host()), (0, None));
+        fence.close();
+        assert!(fence.is_closed());
+    }
+}

@@ -22,6 +22,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | `address` | where a store is |
 //! | [`bucket`] | what is asked of a store |
 //! | [`format`](mod@format) | objects to the byte |
 //! | `map` | where each sector is |
@@ -32,6 +33,7 @@
 //! | `requests` | asking again |
 //! | `error` | what can go wrong |
 
+mod address;
 pub mod bucket;
 mod core;
 mod device;
@@ -42,6 +44,7 @@ mod map;
 mod opening;
 mod requests;
 
+pub use address::{bucket_at, is_address};
 pub use core::{Core, Counts, Options};
 pub use device::{Mode, ObjectDevice};
 pub use error::{Damage, Error};

@@ -31,7 +31,7 @@
 //! | `Entry::seen` | what is known of a pool; held for a few lines | taken alone |
 //! | `Entry::wake` | that the thread is to look at once; held while it sleeps | taken alone |
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 

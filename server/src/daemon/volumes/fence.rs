@@ -26,7 +26,7 @@ impl Fence {
         let addresses = devices.filter_map(Path::to_str).filter(|path| objects::is_address(path));
         let devices = addresses.flat_map(|address| {
             let taken = objects::lease::taken_over(address);
-            taken.map(|taken| (address.to_owned(), taken))
+            taken.into_iter().map(|taken| (address.to_owned(), taken))
         });
         Self { is_closed: AtomicBool::new(false), devices: devices.collect() }
     }

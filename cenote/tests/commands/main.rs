@@ -36,6 +36,7 @@ mod send;
 mod serving;
 mod session;
 mod snapshot_schedule;
+mod standby;
 mod suspended;
 mod tunables;
 mod upgrades;

@@ -55,7 +55,9 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::bucket::{Bucket, BucketError};
 use crate::core::Core;
 use crate::error::{Damage, Error};
-use crate::format::{self, HEAD_BYTES, Head, Kind, Origin, Reader, Sequence, Writer};
+use crate::format::{
+    self, DEVICE_KEY, HEAD_BYTES, Head, Kind, MAX_OBJECT_BYTES, Origin, Reader, Sequence, Writer,
+};
 
 /// The key of the lease.
 pub const LEASE_KEY: &str = "lease";
@@ -406,7 +408,7 @@ impl Watch {
     /// Looks at the lease once.
     pub async fn look(&mut self) -> Seen {
         let limit = self.interval.max(Duration::from_secs(1));
-        let read = match timeout(limit, read(&*self.bucket)).await {
+        let read = match timeout(limit, self.read()).await {
             Ok(read) => read.map_err(|error| error.to_string()),
             Err(_) => Err(format!("{}: no answer in {} s", self.bucket.address(), limit.as_secs())),
         };
@@ -442,6 +444,19 @@ impl Watch {
             true => Seen::Over(lease),
             false => Seen::Held { lease, unchanged },
         }
+    }
+
+    /// The lease; none where a device never had one.
+    async fn read(&self) -> Result<Option<Lease>, Error> {
+        let lease = read(&*self.bucket).await?;
+        if lease.is_none() {
+            let device = self.bucket.get_all(DEVICE_KEY, MAX_OBJECT_BYTES).await;
+            device.map_err(|error| match error {
+                BucketError::Missing => Error::NoDevice { address: self.bucket.address().to_owned() },
+                error => crate::requests::failed(&*self.bucket, DEVICE_KEY, error),
+            })?;
+        }
+        Ok(lease)
     }
 
     /// Waits for a random time, and says whether the device may still be taken over.
@@ -665,6 +680,19 @@ mod tests {
             store.is_away(false);
             assert_eq!(watch(&mut standby, Duration::from_secs(600)).await, None);
             keeper.task.abort();
+        });
+    }
+
+    #[test]
+    fn a_place_without_a_device_is_not_taken_over() {
+        run(async {
+            let mut standby = Watch::new(Store::new("test:nothing"), INTERVALS);
+            assert_eq!(watch(&mut standby, Duration::from_secs(100)).await, None);
+            let seen = standby.look().await;
+            assert!(matches!(&seen, Seen::Unknown(why) if why.contains("no device")), "{seen:?}");
+            // One that never had a lease is taken by the first to find that.
+            let mut standby = Watch::new(made("test:no-lease").await, INTERVALS);
+            assert!(watch(&mut standby, Duration::from_secs(100)).await.is_some());
         });
     }
 

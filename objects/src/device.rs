@@ -9,7 +9,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use ::device::{Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes};
@@ -22,7 +21,7 @@ use crate::bucket::Bucket;
 use crate::core::{Core, Counts, Options};
 use crate::error::Error;
 use crate::format::SECTOR_BYTES;
-use crate::lease::Keeper;
+use crate::lease::{Claim, Keeper};
 use crate::opening;
 
 /// How a device is opened.
@@ -50,7 +49,7 @@ pub struct ObjectDevice {
     size_bytes: u64,
     mode: Mode,
     /// For those who have clients of it ([`crate::lease`]).
-    is_taken_over: Arc<AtomicBool>,
+    claim: Option<Arc<Claim>>,
     /// Dropped first, so that the thread ends.
     requests: Option<mpsc::UnboundedSender<Request>>,
     thread: Option<JoinHandle<()>>,
@@ -79,8 +78,8 @@ impl ObjectDevice {
                 };
                 let core = Rc::new(core);
                 let lease = Keeper::begin(&core, kept, interval);
-                let is_taken_over = lease.as_ref().map(|lease| Arc::clone(&lease.is_taken_over));
-                if opened.send(Ok((core.size_bytes(), is_taken_over.unwrap_or_default()))).is_ok() {
+                let claim = lease.as_ref().map(|lease| Arc::clone(&lease.claim));
+                if opened.send(Ok((core.size_bytes(), claim))).is_ok() {
                     serve(core, receiver).await;
                 }
                 if let Some(lease) = lease {
@@ -89,8 +88,8 @@ impl ObjectDevice {
             });
         });
         let thread = thread.map_err(|_| Error::Closed)?;
-        let (size_bytes, is_taken_over) = is_opened.recv().map_err(|_| Error::Closed)??;
-        Ok(Self { name, size_bytes, mode, is_taken_over, requests: Some(requests), thread: Some(thread) })
+        let (size_bytes, claim) = is_opened.recv().map_err(|_| Error::Closed)??;
+        Ok(Self { name, size_bytes, mode, claim, requests: Some(requests), thread: Some(thread) })
     }
 
     /// What was done since it was opened; bytes that are needed; bytes of all objects with data.
@@ -132,7 +131,7 @@ impl ObjectDevice {
         let cause = match error {
             Error::TakenOver => {
                 // Before the caller is told.
-                self.is_taken_over.store(true, Ordering::Release);
+                self.claim.iter().for_each(|claim| claim.take_over());
                 Cause::TakenOver
             }
             error => Cause::Store { said: error.to_string() },

@@ -21,6 +21,13 @@
 //! device was taken over: the owner ends, also where it had nothing to write. A lease of an older epoch, which
 //! an owner that slept may write over the newer one, renews nothing for those that watch.
 //!
+//! # Reads
+//! What an owner has in memory is old once another host has the device, and reading it asks no store. So the
+//! owner keeps when it began the last look that found the device its own, after which it wrote the lease
+//! ([`Claim`]). Hosts that stand by count from a later moment, and for three intervals; requests of clients are
+//! held back after two, until there is a new proof. Both clocks of the system count: one goes on while a process
+//! is stopped, the other is set after a machine slept.
+//!
 //! # A store that is away
 //! The owner cannot write the lease then, and hosts that stand by cannot read it. A read that fails begins the
 //! measure anew, so that the owner has the time of all intervals once the store is back. Before a host takes
@@ -43,13 +50,13 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use ::device::IgnorePoison;
 use bytes::Bytes;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::bucket::{Bucket, BucketError};
@@ -177,10 +184,85 @@ pub struct Fate {
     pub by: Option<String>,
 }
 
+/// Whether a device that this process has open is still its own.
+#[derive(Debug)]
+pub struct Claim {
+    is_taken_over: AtomicBool,
+    /// The device is closed.
+    is_over: AtomicBool,
+    /// When the last look began that found it so, by [`clocks`].
+    proven: [AtomicU64; 2],
+    /// How long that counts.
+    limit: Duration,
+    changed: Notify,
+}
+
+/// Milliseconds by the two clocks of the system, from some moment.
+fn clocks() -> [u64; 2] {
+    static BEGAN: OnceLock<std::time::Instant> = OnceLock::new();
+    let steady = BEGAN.get_or_init(std::time::Instant::now).elapsed();
+    let of_day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    [steady, of_day].map(|time| time.as_millis() as u64)
+}
+
+impl Claim {
+    fn new(interval: Duration) -> Self {
+        Self {
+            is_taken_over: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            proven: clocks().map(AtomicU64::new),
+            limit: interval * (INTERVALS - 1),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Whether another host has the device. It is so before the first operation on the device is told.
+    pub fn is_taken_over(&self) -> bool {
+        self.is_taken_over.load(Ordering::Acquire)
+    }
+
+    /// Whether it is not known at the moment that the device is this host's.
+    pub fn is_unproven(&self) -> bool {
+        let limit = self.limit.as_millis() as u64;
+        let is_old =
+            |(now, proven): (u64, &AtomicU64)| now.saturating_sub(proven.load(Ordering::Acquire)) > limit;
+        clocks().into_iter().zip(&self.proven).any(is_old) && !self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Waits until that is known again, or the device is another host's, or closed.
+    pub async fn proven(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            if self.is_taken_over() || !self.is_unproven() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Another host has the device.
+    pub(crate) fn take_over(&self) {
+        self.is_taken_over.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    fn prove(&self, began: [u64; 2]) {
+        self.proven.iter().zip(began).for_each(|(proven, began)| proven.store(began, Ordering::Release));
+        self.changed.notify_waiters();
+    }
+
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+}
+
 /// A device that this process has open.
 #[derive(Debug, Clone)]
 struct Own {
-    is_taken_over: Arc<AtomicBool>,
+    claim: Arc<Claim>,
     by: Option<String>,
     /// What the lease is to say at the end; none for nothing.
     leaves: Option<State>,
@@ -194,11 +276,10 @@ fn of_address(address: &str, act: impl FnMut(&mut Own)) {
     own.iter_mut().filter(|((of, _), _)| of == address).map(|(_, own)| own).for_each(act);
 }
 
-/// Whether devices of this process at this address were taken over: each has one of these, and it is set before
-/// the first operation on the device is told so.
-pub fn taken_over(address: &str) -> Vec<Arc<AtomicBool>> {
+/// The claims to devices at this address that this process has open to write.
+pub fn claims(address: &str) -> Vec<Arc<Claim>> {
     let mut found = Vec::new();
-    of_address(address, |own| found.push(Arc::clone(&own.is_taken_over)));
+    of_address(address, |own| found.push(Arc::clone(&own.claim)));
     found
 }
 
@@ -207,7 +288,7 @@ pub fn fate(address: &str) -> Option<Fate> {
     let mut found: Option<Fate> = None;
     of_address(address, |own| {
         if found.as_ref().is_none_or(|found| !found.is_taken_over) {
-            let is_taken_over = own.is_taken_over.load(Ordering::Acquire);
+            let is_taken_over = own.claim.is_taken_over();
             found = Some(Fate { is_taken_over, by: own.by.clone() });
         }
     });
@@ -223,8 +304,8 @@ pub fn leave_as(address: &str, state: Option<State>) {
 /// Writes the lease as long as the device is open.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    /// Set when the device was taken over, before any caller is told.
-    pub is_taken_over: Arc<AtomicBool>,
+    /// To be told when an operation finds that the device was taken over.
+    pub claim: Arc<Claim>,
     end: oneshot::Sender<()>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -238,13 +319,13 @@ impl Keeper {
         }
         let (end, is_ended) = oneshot::channel();
         let key = (bucket.address().to_owned(), origin.opening);
-        let is_taken_over = Arc::<AtomicBool>::default();
-        let own = Own { is_taken_over: Arc::clone(&is_taken_over), by: None, leaves: Some(State::Free) };
+        let claim = Arc::new(Claim::new(interval));
+        let own = Own { claim: Arc::clone(&claim), by: None, leaves: Some(State::Free) };
         OWN.lock().ignore_poison().insert(key.clone(), own);
-        let taken = Arc::clone(&is_taken_over);
-        let writing = Writing { core: Rc::clone(core), bucket, interval, key, taken, counter: 0 };
+        let of_task = Arc::clone(&claim);
+        let writing = Writing { core: Rc::clone(core), bucket, interval, key, claim: of_task, counter: 0 };
         let task = tokio::task::spawn_local(writing.until(is_ended));
-        Some(Self { is_taken_over, end, task })
+        Some(Self { claim, end, task })
     }
 
     /// Ends, and says in the lease how the device was left.
@@ -261,7 +342,7 @@ struct Writing {
     bucket: Arc<dyn Bucket>,
     interval: Duration,
     key: (String, u64),
-    taken: Arc<AtomicBool>,
+    claim: Arc<Claim>,
     counter: u64,
 }
 
@@ -284,7 +365,8 @@ impl Writing {
             }
         }
         let own = OWN.lock().ignore_poison().remove(&self.key);
-        let left = own.filter(|own| !own.is_taken_over.load(Ordering::Acquire)).and_then(|own| own.leaves);
+        self.claim.end();
+        let left = own.filter(|own| !own.claim.is_taken_over()).and_then(|own| own.leaves);
         if let (Some(state), None) = (left, self.core.ended())
             && let Err(error) = timeout(LEAVE_LIMIT, self.write(state)).await.unwrap_or(Ok(()))
         {
@@ -295,7 +377,7 @@ impl Writing {
     /// Looks whether the device is still its own, and says so.
     async fn once(&mut self) {
         if matches!(self.core.ended(), Some(Error::TakenOver)) {
-            self.taken.store(true, Ordering::Release);
+            self.claim.take_over();
             if let Ok(Some(lease)) = read(&*self.bucket).await
                 && lease.origin.opening != self.key.1
             {
@@ -304,23 +386,28 @@ impl Writing {
             return;
         }
         let (origin, epoch) = self.core.opening();
-        match read(&*self.bucket).await {
+        let began = clocks();
+        let found = read(&*self.bucket).await;
+        let is_answered = matches!(found, Ok(_) | Err(Error::Damaged { .. }));
+        match found {
             Ok(Some(lease))
                 if lease.origin.device == origin.device
                     && lease.origin.opening != origin.opening
                     && epoch.is_some_and(|epoch| lease.epoch > epoch) =>
             {
                 tracing::error!(device = self.key.0, host = lease.host, "taken over by another host");
-                self.taken.store(true, Ordering::Release);
                 self.note_owner(lease.host);
+                self.claim.take_over();
                 self.core.is_taken_over();
                 return;
             }
             // What cannot be read is of no owner: writing tells whether the store is there.
             Ok(_) | Err(_) => {}
         }
-        if let Err(error) = self.write(State::Held).await {
-            tracing::warn!(%error, "the lease is not written");
+        match self.write(State::Held).await {
+            Ok(()) if is_answered => self.claim.prove(began),
+            Ok(()) => {}
+            Err(error) => tracing::warn!(%error, "the lease is not written"),
         }
     }
 
@@ -632,9 +719,7 @@ mod tests {
             let awake = Keeper::begin(&first, store.clone(), INTERVAL).unwrap();
             sleep(Duration::from_secs(1)).await;
             assert_eq!(first.ended(), Some(Error::TakenOver));
-            assert!(
-                awake.is_taken_over.load(Ordering::Acquire) && !other.is_taken_over.load(Ordering::Acquire)
-            );
+            assert!(awake.claim.is_taken_over() && !other.claim.is_taken_over());
             assert!(fate("test:slept").unwrap().is_taken_over);
             assert!(first.read(0, 4096).await.is_err());
             assert_eq!(second.ended(), None);
@@ -681,6 +766,26 @@ mod tests {
             assert_eq!(watch(&mut standby, Duration::from_secs(600)).await, None);
             keeper.task.abort();
         });
+    }
+
+    #[test]
+    fn a_claim_that_is_not_renewed_is_unproven_until_it_is() {
+        let claim = Claim::new(INTERVAL);
+        assert!(!claim.is_unproven());
+        let long_ago = clocks().map(|now| now.saturating_sub(60_000));
+        claim.prove([clocks()[0], long_ago[1]]);
+        assert!(claim.is_unproven(), "the machine slept");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| ::device::block_on(claim.proven()));
+            claim.prove(clocks());
+            waiting.join().unwrap();
+        });
+        claim.prove([clocks()[0], long_ago[1]]);
+        claim.take_over();
+        ::device::block_on(claim.proven());
+        let closed = Claim::new(Duration::ZERO);
+        closed.end();
+        assert!(!closed.is_unproven());
     }
 
     #[test]

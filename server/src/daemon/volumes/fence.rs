@@ -5,6 +5,9 @@
 //! an error would be taken for one of the disk, and a cached block may be old. So their connections end
 //! without an answer, and clients come again, to where the pool is.
 //!
+//! A host that could not renew its lease for a while does not know whether that has happened. Requests wait
+//! then, reads of cached blocks too.
+//!
 //! The fence is closed by the first operation on a device that finds it taken over, before its caller gets the
 //! error, or by the daemon. It is never opened again: the pool is dropped.
 
@@ -12,12 +15,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use engine::waits;
+use objects::lease::Claim;
+
 /// Whether another host has a pool.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Fence {
     is_closed: AtomicBool,
-    /// Of its devices in object stores: where they are, and whether they were taken over.
-    devices: Vec<(String, Arc<AtomicBool>)>,
+    /// Of its devices in object stores: where they are, and whether they are this host's.
+    devices: Vec<(String, Arc<Claim>)>,
 }
 
 impl Fence {
@@ -25,16 +31,22 @@ impl Fence {
     pub fn of<'a>(devices: impl Iterator<Item = &'a Path>) -> Self {
         let addresses = devices.filter_map(Path::to_str).filter(|path| objects::is_address(path));
         let devices = addresses.flat_map(|address| {
-            let taken = objects::lease::taken_over(address);
-            taken.into_iter().map(|taken| (address.to_owned(), taken))
+            let claims = objects::lease::claims(address);
+            claims.into_iter().map(|claim| (address.to_owned(), claim))
         });
         Self { is_closed: AtomicBool::new(false), devices: devices.collect() }
     }
 
     /// Whether another host has the pool.
     pub fn is_closed(&self) -> bool {
-        let is_set = |flag: &AtomicBool| flag.load(Ordering::Acquire);
-        is_set(&self.is_closed) || self.devices.iter().any(|(_, is_taken)| is_set(is_taken))
+        self.is_closed.load(Ordering::Acquire) || self.devices.iter().any(|(_, claim)| claim.is_taken_over())
+    }
+
+    /// Waits as long as it is not known that this host has the pool: what it has in memory may be old.
+    pub async fn passed(&self) {
+        for (_, claim) in self.devices.iter().filter(|(_, claim)| claim.is_unproven()) {
+            waits::noting("the lease of the pool, whose store does not answer", claim.proven()).await;
+        }
     }
 
     /// Another host has the pool.

@@ -93,7 +93,8 @@ impl OpenVolume {
 
     /// What is inside, which stays that as long as the request has it.
     async fn enter(&self) -> Result<Arc<Access>, ExportError> {
-        self.access.enter().await.ok_or_else(|| self.gone())
+        self.fence.passed().await;
+        self.access.enter().await.filter(|_| !self.fence.is_closed()).ok_or_else(|| self.gone())
     }
 
     fn gone(&self) -> ExportError {

@@ -13,8 +13,12 @@
 //!
 //! # The life of an object
 //! It is dead when no sector of the map is in it. A segment is deleted when a commit that says so is in the
-//! store; a commit only when a checkpoint after it is, and when it did not take over. Reads that began before
-//! are waited for.
+//! store. Reads that began before are waited for.
+//!
+//! Pages of the map and commits are superseded by a checkpoint. They are deleted when the pointers to that are
+//! in the store, and a commit that was begun after them is too. So a host that opened the device from an
+//! older checkpoint either meets that commit, or looks at its checkpoint once more after it has taken over
+//! and finds the pointer. A commit that took over is never deleted.
 //!
 //! # When the store does not answer
 //! Segments and commits are sent until they arrive. What waits for them is told the error after
@@ -152,6 +156,8 @@ struct State {
     /// Commits of which nothing is needed but their place in the sequence, until a checkpoint is after it. Those
     /// that began an opening are never among them: an owner before may try to make them at any time.
     empty_commits: BTreeSet<Sequence>,
+    /// Keys of objects that the last checkpoint supersedes, to be deleted after the next commit.
+    superseded: Vec<String>,
     /// Segments that may be deleted, each with the reads that are to end before.
     deletable: Vec<(ObjectId, u64)>,
     is_deleting: bool,
@@ -218,6 +224,7 @@ impl Core {
             is_checkpointing: false,
             is_compacting: false,
             empty_commits: BTreeSet::new(),
+            superseded: Vec::new(),
             deletable: Vec::new(),
             is_deleting: false,
             maps,
@@ -312,10 +319,8 @@ impl Core {
 
 impl State {
     fn space(&self) -> (u64, u64) {
-        let sum = |of: fn(&format::Live) -> u32| {
-            self.map.objects().map(|(_, live)| u64::from(of(&live))).sum::<u64>() * SECTOR_BYTES
-        };
-        (sum(|live| live.live), sum(|live| live.total))
+        let sum = self.map.sum();
+        (sum.live * SECTOR_BYTES, sum.total * SECTOR_BYTES)
     }
 
     /// The id of the next segment or object of the map.
@@ -364,11 +369,16 @@ impl Shared {
         loop {
             let missing = self.state().map.to_load(sector, sectors);
             let Some((region, page)) = missing else { return Ok(()) };
-            let runs = opening::page_at(&*self.bucket, page, &self.options).await?;
+            let read = opening::page_at(&*self.bucket, page, &self.options).await;
             let mut state = self.state_mut();
             state.counts.gets += 1;
             state.counts.got_bytes += u64::from(page.bytes);
-            state.map.load(region, runs);
+            match read {
+                Ok(runs) => state.map.load(region, page, runs),
+                // Others have loaded it meanwhile, and it has changed: the page is not needed any more.
+                Err(_) if state.map.to_load(sector, sectors) != missing => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 

@@ -59,6 +59,7 @@ use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::address::Address;
 use crate::bucket::{Bucket, BucketError};
 use crate::core::Core;
 use crate::error::{Damage, Error};
@@ -276,14 +277,21 @@ fn of_address(address: &str, act: impl FnMut(&mut Own)) {
     own.iter_mut().filter(|((of, _), _)| of == address).map(|(_, own)| own).for_each(act);
 }
 
-/// The claims to devices at this address that this process has open to write.
+/// A place as this module knows it, of the address that labels have. All functions here that name a device take
+/// that.
+pub fn place(address: &str) -> Option<String> {
+    let bucket = address.parse::<Address>().ok()?.bucket(false).ok()?;
+    Some(bucket.address().to_owned())
+}
+
+/// The claims to devices at this place that this process has open to write.
 pub fn claims(address: &str) -> Vec<Arc<Claim>> {
     let mut found = Vec::new();
     of_address(address, |own| found.push(Arc::clone(&own.claim)));
     found
 }
 
-/// What became of the device at this address, if this process has it open to write.
+/// What became of the device at this place, if this process has it open to write.
 pub fn fate(address: &str) -> Option<Fate> {
     let mut found: Option<Fate> = None;
     of_address(address, |own| {

@@ -22,7 +22,8 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `address` | where a store is |
+//! | `address` | where a device is |
+//! | `opener` | devices by their addresses, for a pool |
 //! | [`bucket`] | what is asked of a store |
 //! | [`format`](mod@format) | objects to the byte |
 //! | `map` | where each sector is |
@@ -41,11 +42,13 @@ mod error;
 pub mod format;
 pub mod lease;
 mod map;
+mod opener;
 mod opening;
 mod requests;
 
-pub use address::{bucket_at, is_address};
+pub use address::{Address, AddressError, Scheme};
 pub use core::{Core, Counts, Options};
 pub use device::{Mode, ObjectDevice};
 pub use error::{Damage, Error};
+pub use opener::{LOCKS_VARIABLE, ProvideError, provide, register};
 pub use opening::{create, open, open_to_read};

@@ -52,6 +52,25 @@ pub struct Map {
     dead: Vec<ObjectId>,
     runs: usize,
     clock: u64,
+    /// Sectors of all objects together.
+    sum: Sums,
+}
+
+/// Sectors of objects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Those that are needed.
+    pub live: u64,
+    /// All with data.
+    pub total: u64,
+}
+
+impl Sums {
+    /// An object has become `new`.
+    fn change(&mut self, old: Live, new: Live) {
+        self.live = (self.live + u64::from(new.live)).saturating_sub(old.live.into());
+        self.total = (self.total + u64::from(new.total)).saturating_sub(old.total.into());
+    }
 }
 
 /// The place `sectors` further on.
@@ -85,11 +104,10 @@ impl Map {
     /// That of a checkpoint; nothing of it is loaded.
     pub fn new(objects: Vec<(ObjectId, Live)>, regions: Vec<(u32, PagePlace)>) -> Self {
         let of = |(number, page)| (number, Region { page: Some(page), ..Region::default() });
-        Self {
-            regions: regions.into_iter().map(of).collect(),
-            objects: objects.into_iter().collect(),
-            ..Self::default()
-        }
+        let objects: BTreeMap<ObjectId, Live> = objects.into_iter().collect();
+        let mut sum = Sums::default();
+        objects.values().for_each(|live| sum.change(Live::default(), *live));
+        Self { regions: regions.into_iter().map(of).collect(), objects, sum, ..Self::default() }
     }
 
     /// A region of this range that is to be loaded, and its page.
@@ -101,10 +119,10 @@ impl Map {
         })
     }
 
-    /// A region was read.
-    pub fn load(&mut self, number: u32, runs: Vec<Run>) {
-        let region = self.regions.entry(number).or_default();
-        if region.runs.is_none() {
+    /// A region was read from its page. If it has another page by now, or is loaded, nothing happens.
+    pub fn load(&mut self, number: u32, page: PagePlace, runs: Vec<Run>) {
+        let Some(region) = self.regions.get_mut(&number) else { return };
+        if region.runs.is_none() && region.page == Some(page) {
             self.runs += runs.len();
             region.runs = Some(runs.into_iter().map(|run| (run.start + run.sectors, run)).collect());
         }
@@ -123,8 +141,10 @@ impl Map {
 
     fn lose(&mut self, place: Place, sectors: u32) {
         if let Some(live) = self.objects.get_mut(&place.id) {
+            let old = *live;
             // Sums of what a store says need not be right, and are not trusted.
             live.live = live.live.saturating_sub(sectors);
+            self.sum.change(old, *live);
             if live.live == 0 {
                 self.dead.push(place.id);
             }
@@ -133,7 +153,9 @@ impl Map {
 
     /// An object has so many sectors, none of which is needed yet.
     pub fn add_object(&mut self, id: ObjectId, total: u32) {
-        self.objects.entry(id).or_default().total = total;
+        let live = self.objects.entry(id).or_default();
+        let old = std::mem::replace(live, Live { total, ..*live });
+        self.sum.change(old, *live);
     }
 
     /// What is known of an object.
@@ -148,7 +170,14 @@ impl Map {
 
     /// An object is gone, or is not to be counted.
     pub fn remove_object(&mut self, id: ObjectId) {
-        self.objects.remove(&id);
+        if let Some(old) = self.objects.remove(&id) {
+            self.sum.change(old, Live::default());
+        }
+    }
+
+    /// Sectors of all objects together.
+    pub fn sum(&self) -> Sums {
+        self.sum
     }
 
     /// Objects of which nothing is needed any more, since this was asked last.
@@ -202,7 +231,9 @@ impl Map {
         }
         if let Some(mut run) = run {
             let live = self.objects.entry(run.place.id).or_default();
+            let old = *live;
             live.live = live.live.saturating_add(run.sectors);
+            self.sum.change(old, *live);
             // What goes on where the run before ends is one run with it.
             if let Some(previous) = runs.get(&start).copied() {
                 let goes_on = further(previous.place, previous.sectors) == run.place;
@@ -329,9 +360,16 @@ mod tests {
             }
             let Snapshot { changed, same } = map.snapshot();
             prop_assert!(same.is_empty());
-            let mut loaded = Map::default();
+            let added = map.objects().fold(Sums::default(), |sum, (_, live)| Sums {
+                live: sum.live + u64::from(live.live),
+                total: sum.total + u64::from(live.total),
+            });
+            prop_assert_eq!(map.sum(), added);
+            let page = PagePlace { id: id(1), offset: 80, bytes: 0, hash: 0 };
+            let mut loaded = Map::new(Vec::new(), changed.iter().map(|(number, _)| (*number, page)).collect());
             for (number, runs) in changed {
-                loaded.load(number, runs);
+                loaded.load(number, PagePlace { offset: 96, ..page }, Vec::new());
+                loaded.load(number, page, runs);
             }
             prop_assert_eq!(loaded.get(base, 1000), map.get(base, 1000));
         }

@@ -125,6 +125,8 @@ fn faults(rng: &mut Rng) -> Fault {
 
 /// A history with power cuts.
 fn history(seed: u64) {
+    // That of waits.
+    fastrand::seed(seed);
     let mut rng = Rng::with_seed(seed);
     let store = Arc::new(MemoryBucket::default());
     let (mut model, mut next) = (Model::default(), 1);
@@ -178,6 +180,7 @@ async fn wake(old: &Core, late: &FaultyBucket, seed: u64) {
 /// Two owners who do not know of each other: what one was told is durable, the other finds, as long as it
 /// took over later.
 fn split(seed: u64) {
+    fastrand::seed(seed);
     let mut rng = Rng::with_seed(seed);
     let store = Arc::new(MemoryBucket::default());
     run(objects::create(&*store, SIZE, &options())).unwrap();

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::{Shared, State, begin, send};
+use crate::error::Error;
 use crate::format::{
     self, Checkpoint, CheckpointNumber, HEAD_BYTES, Head, Kind, LATEST_KEY, Live, MAX_OBJECT_BYTES, ObjectId,
-    PagePlace, Run, Sequence, checkpoint_key, commit_key, map_key,
+    PagePlace, REGION_BYTES, Run, Sequence, checkpoint_key, commit_key, map_key,
 };
 use crate::map;
+use crate::opening::{self, At};
 use crate::requests::{self, Waits};
 
 /// Bytes of an object with pages, beyond which another one is begun.
@@ -92,8 +94,18 @@ async fn try_store(shared: &Rc<Shared>, snapshot: Snapshot) -> Option<()> {
             .await
         {
             Ok(true) => break bytes.len(),
-            // The owner before made one at its end, of a state that this one goes on from.
-            Ok(false) => number = number.next(),
+            Ok(false) => match older(shared, number, sequence).await {
+                // The owner before made one at its end, of a state that this one goes on from.
+                Ok(Some(next)) => number = next,
+                Ok(None) => {
+                    shared.end(Error::TakenOver);
+                    return None;
+                }
+                Err(error) => {
+                    shared.state_mut().fault = Some(error);
+                    waits.wait().await;
+                }
+            },
             Err(error) => {
                 shared.state_mut().fault = Some(error);
                 waits.wait().await;
@@ -139,8 +151,28 @@ async fn try_store(shared: &Rc<Shared>, snapshot: Snapshot) -> Option<()> {
         (gone, commits)
     };
     let keys = maps.into_iter().map(map_key).chain(commits.into_iter().map(commit_key));
-    delete(shared, keys.collect()).await;
+    shared.state_mut().superseded.extend(keys);
     Some(())
+}
+
+/// Where to go on where a number is taken: the number after it, if its checkpoint is of a commit before
+/// `sequence`. None where it is of a later one: another host has the device.
+///
+/// So checkpoints with higher numbers are always of later commits.
+async fn older(
+    shared: &Shared,
+    number: CheckpointNumber,
+    sequence: Sequence,
+) -> Result<Option<CheckpointNumber>, Error> {
+    let (device, regions) = (shared.state().origin.device, shared.size_bytes.div_ceil(REGION_BYTES));
+    let taken = opening::checkpoint_at(&*shared.bucket, device, number, regions, &shared.options).await?;
+    Ok(match taken {
+        At::Checkpoint(checkpoint) if checkpoint.sequence >= sequence => None,
+        At::Checkpoint(_) => Some(number.next()),
+        At::Pointer(next) => Some(next),
+        // It was there just now.
+        At::Missing => Some(number),
+    })
 }
 
 /// Deletes segments that are no longer needed, as soon as reads of them have ended.
@@ -179,7 +211,7 @@ pub(super) fn delete_dead(shared: &Rc<Shared>) {
 }
 
 /// Deletes objects. One that cannot be is left over, and found by a check.
-async fn delete(shared: &Rc<Shared>, keys: Vec<String>) {
+pub(super) async fn delete(shared: &Rc<Shared>, keys: Vec<String>) {
     use futures_util::{StreamExt, stream};
     let one = async |key: String| {
         let ask = async || shared.bucket.delete(&key).await;

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::format::{
     self, Commit, Entry, HEAD_BYTES, Head, Kind, ObjectId, Place, SECTOR_BYTES, Sequence, commit_key,
 };
+use crate::opener;
 use crate::requests::{self, Waits};
 
 /// How many entries a commit has at most; more are made in several.
@@ -36,8 +37,17 @@ impl Shared {
     /// Makes a commit, and what follows from it. Ends before only with the device.
     async fn commit(self: &Rc<Self>) {
         let Some(prepared) = self.prepare() else { return };
-        let Prepared { sequence, image, waits_for, appended, dead, takes_over, snapshot, inline_bytes } =
-            prepared;
+        let Prepared {
+            sequence,
+            image,
+            waits_for,
+            appended,
+            dead,
+            superseded,
+            takes_over,
+            snapshot,
+            inline_bytes,
+        } = prepared;
         while self.state().unsent.keys().any(|id| waits_for.contains(id)) {
             if self.check().is_err() {
                 return;
@@ -75,6 +85,7 @@ impl Shared {
             state.unsent.remove(&own);
             state.unsent_bytes -= inline_bytes;
             if takes_over {
+                opener::is_held(state.origin.device, sequence);
                 state.epoch = Some(sequence);
                 state.count = 0;
             } else if inline_bytes == 0 {
@@ -96,6 +107,9 @@ impl Shared {
         self.changed.notify_waiters();
         if let Some(snapshot) = snapshot {
             begin(self, async move |shared| checkpoints::store(shared, snapshot).await);
+        }
+        if !superseded.is_empty() {
+            begin(self, async move |shared| checkpoints::delete(shared, superseded).await);
         }
         compaction::consider(self);
         checkpoints::delete_dead(self);
@@ -172,7 +186,18 @@ impl Shared {
         } else {
             None
         };
-        Some(Prepared { sequence, image, waits_for, appended, dead, takes_over, snapshot, inline_bytes })
+        let superseded = std::mem::take(&mut state.superseded);
+        Some(Prepared {
+            sequence,
+            image,
+            waits_for,
+            appended,
+            dead,
+            superseded,
+            takes_over,
+            snapshot,
+            inline_bytes,
+        })
     }
 }
 
@@ -190,6 +215,8 @@ struct Prepared {
     appended: u64,
     /// Objects of which nothing is needed when it is made.
     dead: Vec<ObjectId>,
+    /// Keys of objects that may be deleted when it is made.
+    superseded: Vec<String>,
     takes_over: bool,
     snapshot: Option<checkpoints::Snapshot>,
     inline_bytes: usize,

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use device::address::is_address;
 use engine::waits;
 use objects::lease::Claim;
 
@@ -29,10 +30,10 @@ pub(in crate::daemon) struct Fence {
 impl Fence {
     /// That of a pool with these devices, which are open.
     pub fn of<'a>(devices: impl Iterator<Item = &'a Path>) -> Self {
-        let addresses = devices.filter_map(Path::to_str).filter(|path| objects::is_address(path));
-        let devices = addresses.flat_map(|address| {
-            let claims = objects::lease::claims(address);
-            claims.into_iter().map(|claim| (address.to_owned(), claim))
+        let addresses = devices.filter(|path| is_address(path)).filter_map(Path::to_str);
+        let devices = addresses.filter_map(objects::lease::place).flat_map(|place| {
+            let claims = objects::lease::claims(&place);
+            claims.into_iter().map(move |claim| (place.clone(), claim))
         });
         Self { is_closed: AtomicBool::new(false), devices: devices.collect() }
     }
@@ -54,14 +55,14 @@ impl Fence {
         self.is_closed.store(true, Ordering::Release);
     }
 
-    /// The addresses of its devices in object stores.
-    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+    /// The places of its devices in object stores ([`objects::lease::place`]).
+    pub fn places(&self) -> impl Iterator<Item = &str> {
         self.devices.iter().map(|(address, _)| address.as_str())
     }
 
     /// The host that has it, as far as that is known.
     pub fn host(&self) -> Option<String> {
-        self.addresses().find_map(|address| objects::lease::fate(address)?.by)
+        self.places().find_map(|place| objects::lease::fate(place)?.by)
     }
 }
 
@@ -73,7 +74,7 @@ mod tests {
     fn a_pool_without_devices_in_stores_is_fenced_by_the_daemon_alone() {
         let fence = Fence::of([Path::new("/dev/sda"), Path::new("file:///no/such/device")].into_iter());
         assert!(!fence.is_closed());
-        assert_eq!((fence.addresses().count(), fence.host()), (0, None));
+        assert_eq!((fence.places().count(), fence.host()), (0, None));
         fence.close();
         assert!(fence.is_closed());
     }

@@ -31,12 +31,14 @@
 //! | `Entry::seen` | what is known of a pool; held for a few lines | taken alone |
 //! | `Entry::wake` | that the thread is to look at once; held while it sleeps | taken alone |
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use device::IgnorePoison;
+use device::address::is_address;
 use engine::events::text;
+use objects::Address;
 use objects::lease::{INTERVALS, Seen, State, Watch};
 use ondisk::vdev_config::PoolState;
 use tokio::runtime::{Builder, Runtime};
@@ -74,10 +76,8 @@ impl std::str::FromStr for Place {
         if let Some(fault) = pool_name_fault(pool) {
             return Err(format!("'{pool}' is no name of a pool: {fault}"));
         }
-        if !objects::is_address(address) {
-            return Err(format!("'{address}' is no address of an object store, such as s3://BUCKET/PREFIX"));
-        }
-        Ok(Self { pool: pool.to_owned(), addresses: vec![address.to_owned()] })
+        let address: Address = address.parse().map_err(|error: objects::AddressError| error.to_string())?;
+        Ok(Self { pool: pool.to_owned(), addresses: vec![address.to_string()] })
     }
 }
 
@@ -191,9 +191,8 @@ impl Daemon {
         let cached = cached
             .map_err(|error| format!("--standby: cannot read cache file {}: {error}", file.display()))?;
         let place = |pool: &cachefile::Cached| {
-            let paths = pool.devices.iter().filter_map(|(_, path)| path.to_str());
-            let addresses: Vec<_> =
-                paths.filter(|path| objects::is_address(path)).map(str::to_owned).collect();
+            let paths = pool.devices.iter().map(|(_, path)| path.as_path()).filter(|path| is_address(path));
+            let addresses: Vec<_> = paths.filter_map(Path::to_str).map(str::to_owned).collect();
             (!addresses.is_empty()).then(|| Place { pool: pool.name.clone(), addresses })
         };
         Ok(cached.iter().filter_map(place).collect())
@@ -252,10 +251,9 @@ impl Daemon {
                 )));
             }
         };
-        if let Some(wrong) = addresses.iter().find(|address| !objects::is_address(address)) {
-            return Err(ApiError::invalid(format!(
-                "cannot take over '{pool}': '{wrong}' is no address of an object store"
-            )));
+        for address in &addresses {
+            let parsed = address.parse::<Address>();
+            parsed.map_err(|error| ApiError::invalid(format!("cannot take over '{pool}': {error}")))?;
         }
         let began = Instant::now();
         let request = api::ImportPool {
@@ -313,7 +311,7 @@ impl Daemon {
     /// Looks for pools that another host took over and that this one does not stand by for.
     pub(in crate::daemon) fn look_for_lost(&self) {
         let open = self.open_pools();
-        let lost = open.iter().filter(|open| open.fence.is_closed() && !self.stands_by_for(open.name()));
+        let lost = open.iter().filter(|open| open.fence.look() && !self.stands_by_for(open.name()));
         lost.for_each(|open| self.give_up_lost(open));
     }
 }
@@ -339,7 +337,7 @@ fn stand_by(daemon: &Weak<Daemon>, entry: &Entry, runtime: &Runtime) {
 
 /// A pool that is open here. How long to wait then.
 fn look_at_owned(daemon: &Arc<Daemon>, entry: &Entry, open: &Arc<OpenPool>) -> Duration {
-    if open.fence.is_closed() {
+    if open.fence.look() {
         daemon.drop_lost(open);
         entry.set(StandbyState::Watching, None);
         return Duration::ZERO;
@@ -363,7 +361,10 @@ fn look_at_lease(
 ) -> Duration {
     if watch.is_none() {
         let address = entry.place.addresses.first().map(String::as_str).unwrap_or_default();
-        match objects::bucket_at(address) {
+        // A store may want the runtime in which it is asked.
+        let _inside = runtime.enter();
+        let bucket = address.parse::<Address>().and_then(|address| address.bucket(false));
+        match bucket {
             Ok(bucket) => *watch = Some(Watch::new(bucket, INTERVALS)),
             Err(error) => {
                 entry.set(StandbyState::Unreachable, Some(error.to_string()));
@@ -399,7 +400,7 @@ fn look_at_lease(
 impl OpenPool {
     /// What the leases of its devices are to say once they are closed: as it is by default, that they are free.
     pub(in crate::daemon) fn leave_leases(&self, state: Option<State>) {
-        self.fence.addresses().for_each(|address| objects::lease::leave_as(address, state));
+        self.fence.places().for_each(|place| objects::lease::leave_as(place, state));
     }
 }
 
@@ -411,7 +412,7 @@ mod tests {
     fn a_place_is_a_pool_and_an_address() {
         let place: Place = "tank=file:///var/objects?size=1G".parse().unwrap();
         assert_eq!(place.pool, "tank");
-        assert_eq!(place.addresses, ["file:///var/objects?size=1G"]);
+        assert_eq!(place.addresses, ["file:///var/objects"]);
         for wrong in ["tank", "tank=/dev/sda", "=file:///a", "../x=file:///a", "tank="] {
             assert!(wrong.parse::<Place>().is_err(), "{wrong}");
         }

@@ -50,6 +50,15 @@ impl Fence {
         }
     }
 
+    /// Looks whether another host has a device that was opened again since the pool was opened.
+    pub fn look(&self) -> bool {
+        let is_lost = |place: &str| objects::lease::fate(place).is_some_and(|fate| fate.is_taken_over);
+        if !self.is_closed() && self.places().any(is_lost) {
+            self.close();
+        }
+        self.is_closed()
+    }
+
     /// Another host has the pool.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::Release);

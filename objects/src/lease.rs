@@ -6,8 +6,8 @@
 //! lease has not changed for some intervals, it is over, and the device may be taken over ([`crate::open`]).
 //!
 //! # What does not depend on it
-//! That data are right. Any host may take the device over at any time, and commits fence the owner before. The
-//! lease only says when that is sensible. So it may be lost, late, or old.
+//! That data are right. Any host may take the device over at any time, and commits fence the owner before.
+//! The lease only says when that is sensible. So it may be lost, late, or old.
 //!
 //! # What it says
 //! | state | meaning for those that stand by |
@@ -18,20 +18,21 @@
 //!
 //! # An owner that slept
 //! The owner reads the lease before it writes it. A lease of another opening with a newer epoch says that the
-//! device was taken over: the owner ends, also where it had nothing to write. A lease of an older epoch, which
-//! an owner that slept may write over the newer one, renews nothing for those that watch.
+//! device was taken over: the owner ends, also where it had nothing to write. A lease of an older epoch,
+//! which an owner that slept may write over the newer one, renews nothing for those that watch.
 //!
 //! # Reads
 //! What an owner has in memory is old once another host has the device, and reading it asks no store. So the
 //! owner keeps when it began the last look that found the device its own, after which it wrote the lease
-//! ([`Claim`]). Hosts that stand by count from a later moment, and for three intervals; requests of clients are
-//! held back after two, until there is a new proof. Both clocks of the system count: one goes on while a process
-//! is stopped, the other is set after a machine slept.
+//! ([`Claim`]). Hosts that stand by count from a later moment, and for three intervals; requests of clients
+//! are held back after two, until there is a new proof. Both clocks of the system count: one goes on while a
+//! process is stopped, the other is set after a machine slept.
 //!
 //! # A store that is away
-//! The owner cannot write the lease then, and hosts that stand by cannot read it. A read that fails begins the
-//! measure anew, so that the owner has the time of all intervals once the store is back. Before a host takes
-//! over, it waits for a random time and looks again: of several hosts one is first, and the others see it.
+//! The owner cannot write the lease then, and hosts that stand by cannot read it. A read that fails begins
+//! the measure anew, so that the owner has the time of all intervals once the store is back. Before a host
+//! takes over, it waits for a random time and looks again: of several hosts one is first, and the others see
+//! it.
 //!
 //! # The object
 //! A head as those of all objects ([`crate::format`]), its number the counter. The body:
@@ -45,8 +46,8 @@
 //! | 16 | | name of the host, UTF-8, at most 255 bytes |
 //!
 //! # In this process
-//! [`fate`] says what became of devices that this process opened, by their addresses. One lock guards that; it
-//! is taken alone, for a few lines.
+//! [`fate`] says what became of devices that this process opened, by their addresses. One lock guards that;
+//! it is taken alone, for a few lines.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -277,8 +278,8 @@ fn of_address(address: &str, act: impl FnMut(&mut Own)) {
     own.iter_mut().filter(|((of, _), _)| of == address).map(|(_, own)| own).for_each(act);
 }
 
-/// A place as this module knows it, of the address that labels have. All functions here that name a device take
-/// that.
+/// A place as this module knows it, of the address that labels have. All functions here that name a device
+/// take that.
 pub fn place(address: &str) -> Option<String> {
     let bucket = address.parse::<Address>().ok()?.bucket(false).ok()?;
     Some(bucket.address().to_owned())
@@ -837,7 +838,7 @@ mod tests {
     }
 
     proptest! {
-        #[test]
+        # [test]
         fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>, body: Vec<u8>) {
             let _ = Lease::decode(&bytes.into());
             let head = Head { origin: Origin::default(), number: 1, data_bytes: 0 };

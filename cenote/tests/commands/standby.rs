@@ -1,5 +1,5 @@
-//! Pools in an object store that one host takes over from another: two daemons with locks of their own stand for
-//! two hosts.
+//! Pools in an object store that one host takes over from another: two daemons with locks of their own stand
+//! for two hosts.
 
 use std::fs;
 use std::path::Path;

@@ -2,8 +2,8 @@
 //!
 //! # The idea
 //! A device in an object store has one owner, and any host may become it ([`objects`]): opening it to write
-//! fences the owner before. So a take-over is a forced import. All that stands here is about when to do it, and
-//! what becomes of the pool on the host that lost it.
+//! fences the owner before. So a take-over is a forced import. All that stands here is about when to do it,
+//! and what becomes of the pool on the host that lost it.
 //!
 //! One thread for each pool does the following, again and again:
 //!
@@ -11,20 +11,20 @@
 //! |---|---|
 //! | is open here | looks whether another host took it over; if so, drops it |
 //! | is not, and its lease changes | waits |
-//! | is not, and its lease is over or free | waits for a random time, looks again, takes it over; on failure later, less and less often |
+//! | is not, and its lease is over or free | waits for a random time, looks again, takes it over; failures wait longer |
 //! | is not, and was exported by a person | waits for a command |
 //! | is not, and its store does not answer | waits; the owner then has the time of all intervals again |
 //!
 //! # A pool that another host took over
 //! Nothing of it can be written any more, whatever this host believes. It is given up, its clients are
 //! disconnected without an answer, its mounts end, and it leaves the list. Its labels and the cache file stay
-//! as they are. A daemon that does not stand by for it keeps it in the list, suspended, until a person exports
-//! it by force.
+//! as they are. A daemon that does not stand by for it keeps it in the list, suspended, until a person
+//! exports it by force.
 //!
 //! # Start and end
-//! A pool that is on standby is not imported at the start from the cache file: another host may have it. The end
-//! of the daemon leaves a free lease, so that another host goes on at once; `zpool export` says that the pool
-//! was exported, and no host imports it by itself. An upgrade in place leaves the lease as it is.
+//! A pool that is on standby is not imported at the start from the cache file: another host may have it. The
+//! end of the daemon leaves a free lease, so that another host goes on at once; `zpool export` says that the
+//! pool was exported, and no host imports it by itself. An upgrade in place leaves the lease as it is.
 //!
 //! | lock | guards | order |
 //! |---|---|---|
@@ -156,8 +156,8 @@ impl Entry {
 }
 
 impl Daemon {
-    /// The same, which stands by for pools: these, or where none are given those of its cache file that lie in
-    /// object stores. With `by_lease` it takes them over when their leases are over, else on command only.
+    /// The same, which stands by for pools: these, or where none are given those of its cache file that lie
+    /// in object stores. With `by_lease` it takes them over when their leases are over, else on command only.
     ///
     /// # Errors
     /// The cache file cannot be read; there is no pool to stand by for; one is named twice at one address.
@@ -398,7 +398,8 @@ fn look_at_lease(
 }
 
 impl OpenPool {
-    /// What the leases of its devices are to say once they are closed: as it is by default, that they are free.
+    /// What the leases of its devices are to say once they are closed: as it is by default, that they are
+    /// free.
     pub(in crate::daemon) fn leave_leases(&self, state: Option<State>) {
         self.fence.places().for_each(|place| objects::lease::leave_as(place, state));
     }

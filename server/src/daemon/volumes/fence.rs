@@ -8,8 +8,8 @@
 //! A host that could not renew its lease for a while does not know whether that has happened. Requests wait
 //! then, reads of cached blocks too.
 //!
-//! The fence is closed by the first operation on a device that finds it taken over, before its caller gets the
-//! error, or by the daemon. It is never opened again: the pool is dropped.
+//! The fence is closed by the first operation on a device that finds it taken over, before its caller gets
+//! the error, or by the daemon. It is never opened again: the pool is dropped.
 
 use std::path::Path;
 use std::sync::Arc;

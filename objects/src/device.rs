@@ -146,15 +146,11 @@ impl ObjectDevice {
     }
 
     fn failed(&self, operation: Operation, offset: u64, len: u64, error: Error) -> IoError {
-        let cause = match error {
-            Error::TakenOver => {
-                // Before the caller is told.
-                self.claim.iter().for_each(|claim| claim.take_over());
-                Cause::TakenOver
-            }
-            error => Cause::Store { said: error.to_string() },
-        };
-        IoError::new(&self.name, operation, offset, len, cause)
+        if matches!(error, Error::TakenOver) {
+            // Before the caller is told.
+            self.claim.iter().for_each(|claim| claim.take_over());
+        }
+        IoError::new(&self.name, operation, offset, len, error.cause())
     }
 }
 

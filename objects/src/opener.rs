@@ -68,11 +68,8 @@ fn open(text: &str, options: OpenOptions) -> Result<Arc<dyn Device>, IoError> {
             (if is_continuing { Mode::Continue } else { Mode::Write }, Some(lock))
         }
     };
-    let device = ObjectDevice::open(bucket, mode, Options::default()).map_err(|error| match error {
-        Error::TakenOver => failed(Cause::TakenOver),
-        Error::NoDevice { .. } => failed(Cause::Os { errno: Errno::NOENT.raw_os_error() }),
-        error => said(error.to_string()),
-    })?;
+    let device =
+        ObjectDevice::open(bucket, mode, Options::default()).map_err(|error| failed(error.cause()))?;
     Ok(Arc::new(device.at(PathBuf::from(address.to_string()), address.identity(), lock)))
 }
 

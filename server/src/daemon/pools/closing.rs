@@ -398,6 +398,9 @@ impl Daemon {
         }
         self.forget(open);
         changing.closed();
+        if !order.hands_over {
+            open.fence.leave();
+        }
         open.disconnect();
         let closed = match open.live() {
             Some(live) => live.close(order.state).await,

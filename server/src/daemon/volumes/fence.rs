@@ -20,9 +20,11 @@ use engine::waits;
 use objects::lease::Claim;
 
 /// Whether another host has a pool.
-#[derive(Debug, Default)]
+# [derive(Debug, Default)]
 pub(in crate::daemon) struct Fence {
     is_closed: AtomicBool,
+    /// It is closed here, and another host may go on.
+    is_leaving: AtomicBool,
     /// Of its devices in object stores: where they are, and whether they are this host's.
     devices: Vec<(String, Arc<Claim>)>,
 }
@@ -35,12 +37,23 @@ impl Fence {
             let claims = objects::lease::claims(&place);
             claims.into_iter().map(move |claim| (place.clone(), claim))
         });
-        Self { is_closed: AtomicBool::new(false), devices: devices.collect() }
+        Self { devices: devices.collect(), ..Self::default() }
     }
 
     /// Whether another host has the pool.
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire) || self.devices.iter().any(|(_, claim)| claim.is_taken_over())
+    }
+
+    /// Whether clients find the pool on another host, or will.
+    pub fn is_elsewhere(&self) -> bool {
+        self.is_leaving.load(Ordering::Acquire) || self.is_closed()
+    }
+
+    /// This host closes the pool. Where it is one that other hosts can open, its clients are told nothing
+    /// more.
+    pub fn leave(&self) {
+        self.is_leaving.store(!self.devices.is_empty(), Ordering::Release);
     }
 
     /// Waits as long as it is not known that this host has the pool: what it has in memory may be old.
@@ -75,16 +88,17 @@ impl Fence {
     }
 }
 
-#[cfg(test)]
+# [cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
+    # [test]
     fn a_pool_without_devices_in_stores_is_fenced_by_the_daemon_alone() {
         let fence = Fence::of([Path::new("/dev/sda"), Path::new("file:///no/such/device")].into_iter());
-        assert!(!fence.is_closed());
+        fence.leave();
+        assert!(!fence.is_elsewhere());
         assert_eq!((fence.places().count(), fence.host()), (0, None));
         fence.close();
-        assert!(fence.is_closed());
+        assert!(fence.is_closed() && fence.is_elsewhere());
     }
 }

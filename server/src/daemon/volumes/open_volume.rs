@@ -129,7 +129,7 @@ impl OpenVolume {
 
 impl Export for OpenVolume {
     fn is_elsewhere(&self) -> bool {
-        self.fence.is_closed()
+        self.fence.is_elsewhere()
     }
 
     fn size_bytes(&self) -> u64 {

@@ -172,7 +172,8 @@ impl Address {
             Scheme::File => Path::new(&self.place)
                 .canonicalize()
                 .map_or_else(|_| self.place.clone(), |folder| folder.display().to_string()),
-            Scheme::Memory => self.place.clone(),
+            // Of this process only.
+            Scheme::Memory => format!("{}\0{}", self.place, std::process::id()),
         };
         let of_bucket = |(name, value): &&(String, String)| name == "endpoint" && !value.is_empty();
         let endpoint = self.parameters.iter().find(of_bucket).map_or("", |(_, value)| value.as_str());

@@ -28,6 +28,7 @@
 mod checkpoints;
 mod commits;
 mod compaction;
+mod reads;
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,8 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout_at};
 
@@ -46,7 +46,7 @@ use crate::error::Error;
 use crate::format::{
     self, CheckpointNumber, Entry, HEAD_BYTES, Head, Kind, ObjectId, Origin, Place, SECTOR_BYTES, Sequence,
 };
-use crate::map::{Map, Piece};
+use crate::map::Map;
 use crate::opening::{self, Found};
 use crate::requests::{self, Waits};
 
@@ -59,7 +59,8 @@ pub struct Options {
     pub inline_bytes: usize,
     /// Bytes that were written and are not in the store.
     pub unsent_bytes: usize,
-    /// How long a request is tried before an error is told.
+    /// How long a request is tried before an error is told. Writes and flushes wait for a store that is slow
+    /// as long as it takes something in each such time.
     pub patience: Duration,
     /// Entries after which a checkpoint is made.
     pub checkpoint_entries: usize,
@@ -73,6 +74,10 @@ pub struct Options {
     pub gap_bytes: u64,
     /// How often the lease is written; never at zero.
     pub lease_interval: Duration,
+    /// The most bytes of a request that several reads are joined to.
+    pub joined_bytes: u64,
+    /// After which time a range is asked for once more, in case the first request is lost or slow.
+    pub hedge: Duration,
 }
 
 impl Default for Options {
@@ -88,6 +93,8 @@ impl Default for Options {
             map_runs: 4 << 20,
             gap_bytes: 64 << 10,
             lease_interval: crate::lease::INTERVAL,
+            joined_bytes: 2 << 20,
+            hedge: Duration::from_secs(2),
         }
     }
 }
@@ -103,6 +110,8 @@ pub struct Counts {
     pub gets: u64,
     /// Bytes of those.
     pub got_bytes: u64,
+    /// Requests that were made once more because the first took long.
+    pub hedged: u64,
     /// Objects that were deleted.
     pub deletes: u64,
     /// Bytes that clients wrote.
@@ -167,6 +176,8 @@ struct State {
     next_read: u64,
     /// The last error of what is sent in the background.
     fault: Option<Error>,
+    /// When the store took something last.
+    went_on: Instant,
     ended: Option<Error>,
     counts: Counts,
 }
@@ -187,6 +198,8 @@ struct Shared {
 /// documentation.
 #[derive(Debug)]
 pub struct Core(Rc<Shared>);
+
+pub(crate) use reads::Read;
 
 impl Drop for Core {
     fn drop(&mut self) {
@@ -231,6 +244,7 @@ impl Core {
             reads: BTreeSet::new(),
             next_read: 0,
             fault: None,
+            went_on: Instant::now(),
             ended: None,
             counts: Counts::default(),
         };
@@ -281,7 +295,15 @@ impl Core {
     /// # Errors
     /// The store does not answer; the device has ended.
     pub async fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, Error> {
-        self.0.read(offset, length).await
+        let (answer, answered) = oneshot::channel();
+        reads::read(&self.0, vec![Read { offset, length, answer }]).await;
+        answered.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Answers several reads, each as of [`Core::read`]. What lies near each other in an object is fetched at
+    /// once.
+    pub(crate) async fn read_all(&self, reads: Vec<Read>) {
+        reads::read(&self.0, reads).await;
     }
 
     /// Writes whole sectors. It is done when a flush that begins later will make it durable.
@@ -351,8 +373,16 @@ impl Shared {
         self.state().ended.clone().map_or(Ok(()), Err)
     }
 
-    /// Waits until something has changed, at most until then.
+    /// The store has taken something.
+    fn went_on(state: &mut State) {
+        state.fault = None;
+        state.went_on = Instant::now();
+    }
+
+    /// Waits until something has changed. A store that is slow is waited for as long as it goes on: at most
+    /// until `until`, or until it has taken nothing for so long.
     async fn wait(&self, until: Instant) -> Result<(), Error> {
+        let until = until.max(self.state().went_on + self.options.patience);
         let late = || Error::Store {
             address: self.bucket.address().to_owned(),
             key: String::new(),
@@ -360,6 +390,7 @@ impl Shared {
         };
         match timeout_at(until, self.changed.notified()).await {
             Ok(()) => self.check(),
+            Err(_) if self.state().went_on + self.options.patience > Instant::now() => self.check(),
             Err(_) => Err(self.state().fault.clone().unwrap_or_else(late)),
         }
     }
@@ -380,61 +411,6 @@ impl Shared {
                 Err(error) => return Err(error),
             }
         }
-    }
-
-    async fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, Error> {
-        self.check()?;
-        let first = offset / SECTOR_BYTES;
-        let sectors = (offset + length as u64).div_ceil(SECTOR_BYTES) - first;
-        self.load(first, sectors).await?;
-        let reading = Reading::begin(self);
-        let mut bytes = self.read_pieces(first, sectors).await?;
-        drop(reading);
-        let skipped = (offset - first * SECTOR_BYTES) as usize;
-        bytes.drain(..skipped);
-        bytes.truncate(length);
-        Ok(bytes)
-    }
-
-    async fn read_pieces(&self, first: u64, sectors: u64) -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; (sectors * SECTOR_BYTES) as usize];
-        let mut fetches: Vec<Fetch> = Vec::new();
-        {
-            let mut state = self.state_mut();
-            let pieces = state.map.get(first, sectors);
-            for piece in pieces {
-                let at = ((piece.sector - first) * SECTOR_BYTES) as usize;
-                let target = &mut bytes[at..at + (u64::from(piece.sectors) * SECTOR_BYTES) as usize];
-                let Some(place) = piece.place else { continue };
-                match state.in_memory(place, target.len()) {
-                    Some(source) => target.copy_from_slice(source),
-                    None => Fetch::add(&mut fetches, piece, place, at, self.options.gap_bytes),
-                }
-            }
-        }
-        let fetched = try_join_all(fetches.into_iter().map(async |fetch| {
-            let key = fetch.id.key();
-            let ask = async || {
-                let body = self.bucket.get(&key, fetch.start..fetch.end).await?;
-                match body.len() as u64 == fetch.end - fetch.start {
-                    true => Ok(body),
-                    false => Err(BucketError::Unsure("the object came in part".into())),
-                }
-            };
-            let body = requests::ask(&*self.bucket, &key, self.options.patience, ask).await?;
-            let mut state = self.state_mut();
-            state.counts.gets += 1;
-            state.counts.got_bytes += body.len() as u64;
-            Ok((fetch, body))
-        }))
-        .await?;
-        for (fetch, body) in fetched {
-            for (at, from, length) in fetch.parts {
-                let from = (from - fetch.start) as usize;
-                bytes[at..at + length].copy_from_slice(&body[from..from + length]);
-            }
-        }
-        Ok(bytes)
     }
 
     async fn write(self: &Rc<Self>, offset: u64, data: Bytes) -> Result<(), Error> {
@@ -535,69 +511,6 @@ impl Shared {
     }
 }
 
-impl State {
-    /// Bytes of an object that is not in the store yet.
-    fn in_memory(&self, place: Place, length: usize) -> Option<&[u8]> {
-        let from = place.offset as usize;
-        match &self.filling {
-            Some(filling) if filling.id == place.id => filling.data.get(from..from + length),
-            _ => self.unsent.get(&place.id)?.get(from..from + length),
-        }
-    }
-}
-
-/// A read, until it ends or is given up: objects that it may need are not deleted meanwhile.
-#[derive(Debug)]
-struct Reading<'a> {
-    shared: &'a Shared,
-    number: u64,
-}
-
-impl<'a> Reading<'a> {
-    fn begin(shared: &'a Shared) -> Self {
-        let mut state = shared.state_mut();
-        let number = state.next_read;
-        state.next_read += 1;
-        state.reads.insert(number);
-        Self { shared, number }
-    }
-}
-
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        self.shared.state_mut().reads.remove(&self.number);
-        self.shared.changed.notify_waiters();
-    }
-}
-
-/// A range of an object that is read at once.
-#[derive(Debug)]
-struct Fetch {
-    id: ObjectId,
-    start: u64,
-    end: u64,
-    /// Where parts go: in the result, from the object, how many bytes.
-    parts: Vec<(usize, u64, usize)>,
-}
-
-impl Fetch {
-    fn add(all: &mut Vec<Self>, piece: Piece, place: Place, at: usize, gap_bytes: u64) {
-        let (start, length) = (u64::from(place.offset), u64::from(piece.sectors) * SECTOR_BYTES);
-        let end = start + length;
-        let part = (at, start, length as usize);
-        let near = all.iter_mut().rev().take(4).find(|fetch| {
-            fetch.id == place.id && start >= fetch.start && start <= fetch.end.saturating_add(gap_bytes)
-        });
-        match near {
-            Some(fetch) => {
-                fetch.end = fetch.end.max(end);
-                fetch.parts.push(part);
-            }
-            None => all.push(Self { id: place.id, start, end, parts: vec![part] }),
-        }
-    }
-}
-
 /// Sends until it has arrived, or all has ended; whether it has.
 async fn send(shared: &Shared, key: &str, body: &Bytes) -> bool {
     let mut waits = Waits::default();
@@ -608,7 +521,7 @@ async fn send(shared: &Shared, key: &str, body: &Bytes) -> bool {
         match shared.bucket.put(key, body.clone()).await {
             Ok(()) => {
                 let mut state = shared.state_mut();
-                state.fault = None;
+                Shared::went_on(&mut state);
                 state.counts.puts += 1;
                 state.counts.put_bytes += body.len() as u64;
                 return true;

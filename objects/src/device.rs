@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::bucket::Bucket;
-use crate::core::{Core, Counts, Options};
+use crate::core::{Core, Counts, Options, Read};
 use crate::error::Error;
 use crate::format::SECTOR_BYTES;
 use crate::lease::{Claim, Keeper};
@@ -42,7 +42,7 @@ pub enum Mode {
 /// What the thread is asked for, with where the answer goes.
 #[derive(Debug)]
 enum Request {
-    Read(u64, usize, oneshot::Sender<Result<Vec<u8>, Error>>),
+    Read(Read),
     Write(u64, Bytes, oneshot::Sender<Result<(), Error>>),
     Discard(u64, u64, oneshot::Sender<Result<(), Error>>),
     Flush(oneshot::Sender<Result<(), Error>>),
@@ -154,25 +154,44 @@ impl ObjectDevice {
     }
 }
 
+/// Reads that are planned together at most.
+const MOST_READS: usize = 256;
+
 /// Does what is asked, each request as a task, until the device is dropped.
 async fn serve(core: Rc<Core>, mut requests: mpsc::UnboundedReceiver<Request>) {
     while let Some(request) = requests.recv().await {
-        let core = Rc::clone(&core);
-        // Who asked may be gone: its answer is dropped.
-        spawn_local(async move {
+        // Reads that came meanwhile are one plan.
+        let (mut reads, mut others) = (Vec::new(), Vec::new());
+        let mut next = Some(request);
+        while let Some(request) = next {
             match request {
-                Request::Read(offset, length, answer) => drop(answer.send(core.read(offset, length).await)),
-                Request::Write(offset, data, answer) => drop(answer.send(core.write(offset, data).await)),
-                Request::Discard(offset, length, answer) => {
-                    drop(answer.send(core.discard(offset, length).await));
-                }
-                Request::Flush(answer) => drop(answer.send(core.flush().await)),
-                Request::Counts(answer) => {
-                    let (live, total) = core.space();
-                    drop(answer.send(Ok((core.counts(), live, total))));
-                }
+                Request::Read(read) => reads.push(read),
+                other => others.push(other),
             }
-        });
+            next = if reads.len() < MOST_READS { requests.try_recv().ok() } else { None };
+        }
+        if !reads.is_empty() {
+            let core = Rc::clone(&core);
+            spawn_local(async move { core.read_all(reads).await });
+        }
+        for request in others {
+            let core = Rc::clone(&core);
+            // Who asked may be gone: its answer is dropped.
+            spawn_local(async move {
+                match request {
+                    Request::Read(read) => core.read_all(vec![read]).await,
+                    Request::Write(offset, data, answer) => drop(answer.send(core.write(offset, data).await)),
+                    Request::Discard(offset, length, answer) => {
+                        drop(answer.send(core.discard(offset, length).await));
+                    }
+                    Request::Flush(answer) => drop(answer.send(core.flush().await)),
+                    Request::Counts(answer) => {
+                        let (live, total) = core.space();
+                        drop(answer.send(Ok((core.counts(), live, total))));
+                    }
+                }
+            });
+        }
     }
 }
 
@@ -223,7 +242,7 @@ impl Device for ObjectDevice {
     fn read(&self, offset: u64, len: usize) -> IoFuture<'_, IoBuf> {
         Box::pin(async move {
             self.check(Operation::Read, offset, len as u64)?;
-            let read = self.ask(|answer| Request::Read(offset, len, answer)).await;
+            let read = self.ask(|answer| Request::Read(Read { offset, length: len, answer })).await;
             let bytes = read.map_err(|error| self.failed(Operation::Read, offset, len as u64, error))?;
             Ok(IoBuf::from(&bytes[..]))
         })

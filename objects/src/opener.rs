@@ -157,3 +157,54 @@ fn lock(address: &Address) -> Result<OwnedFd, Cause> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ::device::{IoBuf, block_on};
+
+    use super::*;
+
+    #[test]
+    fn a_device_is_made_where_its_size_is_said_and_opened_once() {
+        register();
+        assert!(matches!(provide("memory://once").unwrap_err(), ProvideError::NoSize { .. }));
+        provide("memory://once?size=64M").unwrap();
+        assert!(matches!(provide("memory://once?size=1G").unwrap_err(), ProvideError::OtherSize { .. }));
+        let address = provide("memory://once").unwrap().to_string();
+        let first = OpenOptions::read_write().open_device(&address).unwrap();
+        let refused = OpenOptions::read_write().open_device(&address).unwrap_err();
+        assert_eq!(refused.cause, Cause::InUse);
+        let reader = OpenOptions::read_only().open_device(&address).unwrap();
+        assert_eq!((first.identity(), first.size_bytes()), (reader.identity(), 64 << 20));
+        drop(first);
+        OpenOptions::read_write().open_device(&address).unwrap();
+        let missing = OpenOptions::read_only().open_device("memory://nothing").unwrap_err();
+        assert_eq!(missing.cause, Cause::Missing);
+    }
+
+    #[test]
+    fn a_pool_that_is_open_takes_nothing_back_from_another_host() {
+        register();
+        let address = provide("memory://continued?size=64M").unwrap();
+        let text = address.to_string();
+        let bucket = address.bucket(false).unwrap();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let device = runtime.block_on(opening::device_of(&*bucket, &Options::default())).unwrap().0;
+        let again = || OpenOptions::read_write().continuing().open_device(&text);
+        // It was never open here.
+        assert_eq!(again().unwrap_err().cause, Cause::TakenOver);
+        let own = OpenOptions::read_write().open_device(&text).unwrap();
+        block_on(own.write(0, IoBuf::zeroed(4096))).unwrap();
+        block_on(own.flush()).unwrap();
+        drop(own);
+        drop(again().unwrap());
+        let before = held(device).unwrap();
+        // Another host opens it, and writes nothing.
+        drop(ObjectDevice::open(Arc::clone(&bucket), Mode::Write, Options::default()).unwrap());
+        is_held(device, before);
+        assert_eq!(again().unwrap_err().cause, Cause::TakenOver);
+        // An import takes it over.
+        drop(OpenOptions::read_write().open_device(&text).unwrap());
+        again().unwrap();
+    }
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use objects::bucket::{Bucket, Fault, FaultyBucket, MemoryBucket};
+use objects::bucket::{Bucket, BucketFuture, Fault, FaultyBucket, Listed, MemoryBucket};
 use objects::format::SECTOR_BYTES;
 use objects::{Core, Error, Options};
 use tokio::task::LocalSet;
@@ -300,6 +300,52 @@ fn what_a_read_needs_is_not_deleted_before_it_ends() {
             assert_eq!(value_of(&read.unwrap()[..SECTOR_BYTES as usize]), round << 20 | 1);
         }
         assert!(core.counts().deletes > 100, "{:?}", core.counts());
+    });
+}
+
+#[test]
+fn a_slow_store_slows_writers_down_and_does_not_stop_them() {
+    #[derive(Debug)]
+    struct Slow(MemoryBucket);
+    impl Bucket for Slow {
+        fn address(&self) -> &str {
+            "slow:"
+        }
+        fn create(&self, key: &str, body: Bytes) -> BucketFuture<'_, ()> {
+            self.0.create(key, body)
+        }
+        fn put(&self, key: &str, body: Bytes) -> BucketFuture<'_, ()> {
+            let key = key.to_owned();
+            Box::pin(async move {
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                self.0.put(&key, body).await
+            })
+        }
+        fn get(&self, key: &str, range: std::ops::Range<u64>) -> BucketFuture<'_, Bytes> {
+            self.0.get(key, range)
+        }
+        fn get_all(&self, key: &str, limit: u64) -> BucketFuture<'_, Bytes> {
+            self.0.get_all(key, limit)
+        }
+        fn delete(&self, key: &str) -> BucketFuture<'_, ()> {
+            self.0.delete(key)
+        }
+        fn list(&self, prefix: &str, after: &str, limit: usize) -> BucketFuture<'_, Vec<Listed>> {
+            self.0.list(prefix, after, limit)
+        }
+    }
+    run(async {
+        let bucket = Arc::new(Slow(MemoryBucket::default()));
+        let options = Options { patience: Duration::from_secs(30), ..options() };
+        objects::create(&*bucket, SIZE, &options).await.unwrap();
+        let core = objects::open(bucket, options).await.unwrap();
+        let began = tokio::time::Instant::now();
+        let data = Bytes::from(vec![7; 1 << 20]);
+        let writes = (0..12).map(|at| core.write(at << 20, data.clone()));
+        assert!(futures_util::future::join_all(writes).await.iter().all(Result::is_ok));
+        core.flush().await.unwrap();
+        // Many times the patience.
+        assert!(began.elapsed() > Duration::from_secs(200), "{:?}", began.elapsed());
     });
 }
 

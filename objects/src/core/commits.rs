@@ -75,7 +75,7 @@ impl Shared {
         }
         {
             let mut state = self.state_mut();
-            state.fault = None;
+            Self::went_on(&mut state);
             state.last = sequence;
             state.durable = appended;
             state.counts.commits += 1;

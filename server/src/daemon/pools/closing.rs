@@ -396,11 +396,12 @@ impl Daemon {
                 None => suspended(&doing),
             });
         }
-        self.forget(open);
-        changing.closed();
         if !order.hands_over {
+            // Before protocols look again for volumes.
             open.fence.leave();
         }
+        self.forget(open);
+        changing.closed();
         open.disconnect();
         let closed = match open.live() {
             Some(live) => live.close(order.state).await,

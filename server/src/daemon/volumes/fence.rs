@@ -20,7 +20,7 @@ use engine::waits;
 use objects::lease::Claim;
 
 /// Whether another host has a pool.
-# [derive(Debug, Default)]
+#[derive(Debug, Default)]
 pub(in crate::daemon) struct Fence {
     is_closed: AtomicBool,
     /// It is closed here, and another host may go on.
@@ -88,11 +88,11 @@ impl Fence {
     }
 }
 
-# [cfg(test)]
+#[cfg(test)]
 mod tests {
     use super::*;
 
-    # [test]
+    #[test]
     fn a_pool_without_devices_in_stores_is_fenced_by_the_daemon_alone() {
         let fence = Fence::of([Path::new("/dev/sda"), Path::new("file:///no/such/device")].into_iter());
         fence.leave();

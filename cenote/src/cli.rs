@@ -34,6 +34,7 @@ use crate::scrub_schedule;
 use crate::serving::ServeArguments;
 use crate::share;
 use crate::snapshot_schedule;
+use crate::standby;
 use crate::top;
 use crate::tunable::Tunables;
 use crate::unmount_helper;
@@ -176,6 +177,8 @@ pub enum Command {
     Tunable(Tunables),
     /// Manage this machine in a browser: print a link that signs in once
     Dashboard(dashboard::Arguments),
+    /// Show pools that this host takes over from another one, and take them over
+    Standby(standby::Arguments),
     /// Keep names, certificates and tokens of other machines, which --remote manages
     #[command(subcommand)]
     Remote(Remotes),
@@ -259,6 +262,7 @@ impl Command {
             Self::Shares(arguments) => arguments.run(),
             Self::Nfs(arguments) => arguments.run(),
             Self::Dashboard(arguments) => arguments.run(),
+            Self::Standby(arguments) => arguments.run(),
             Self::Remote(command) => command.run(),
             Self::Lab(command) => command.run(),
             Self::Api(arguments) => arguments.run(),

@@ -46,6 +46,7 @@ mod serve;
 mod serving;
 mod share;
 mod snapshot_schedule;
+mod standby;
 mod table;
 mod top;
 mod tunable;

@@ -289,7 +289,8 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     let audit = audit_log(arguments, cachefile.as_deref())?;
     let folder = cachefile.as_deref().and_then(Path::parent).map(Path::to_owned);
     let dashboard = arguments.dashboard.options(folder);
-    let mut daemon = daemon.with_roles(roles).auditing(audit).keeping(cachefile);
+    let daemon = daemon.with_roles(roles).auditing(audit).keeping(cachefile);
+    let mut daemon = arguments.stand_by(daemon)?;
     // As late as can be: clients wait from here on.
     let mut taken = None;
     if arguments.take_over {
@@ -306,6 +307,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     daemon.load_tunables();
     daemon.start_sizing().context("cannot start the thread that sizes the ARC")?;
     daemon.start_agents().context("cannot start the thread that acts on events")?;
+    daemon.start_standby().context("cannot start the threads that stand by for pools")?;
     let served = runtime.block_on(async {
         // As long as the runtime lives.
         tokio::spawn(notify::keep_alive());

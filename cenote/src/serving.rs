@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use server::block::{self, Limits};
-use server::daemon::{Daemon, ISCSI_SERVICE, NFS_SERVICE, TCP_SERVICE};
+use server::daemon::{Daemon, ISCSI_SERVICE, NFS_SERVICE, StandbyPlace, TCP_SERVICE};
 use server::iscsi::Secrets;
 use server::listening::{HostPort, Listener};
 use server::nbd::{self, Tls};
@@ -53,6 +53,17 @@ pub struct ServeArguments {
     /// cache file, and none where there is no such file)
     #[arg(long, value_name = "FILE")]
     pub audit: Option<PathBuf>,
+    /// Stand by for a pool in an object store (may be given several times; without a value: all pools of the
+    /// cache file that are in object stores). It is not imported at the start, but taken over when the lease
+    /// of its owner is over, or on command ('cenote standby take-over'). With it on all hosts, the first that
+    /// finds no owner is the owner
+    #[arg(long, value_name = "POOL=ADDRESS", num_args = 0..=1, default_missing_value = "")]
+    pub standby: Vec<String>,
+    /// What a pool on standby is taken over by: 'lease' (when the lease is over, and by command) or 'command'
+    /// alone, for a manager such as Pacemaker that decides
+    #[arg(long, value_name = "WHAT", default_value = "lease", value_parser = ["lease", "command"],
+        requires = "standby")]
+    pub standby_by: String,
     /// How much memory it takes.
     #[command(flatten)]
     pub memory: MemoryArguments,
@@ -84,6 +95,22 @@ pub struct ServeArguments {
     /// Slow clients of volumes down to the speed of such a link (1gbe, 10gbe)
     #[arg(long, value_name = "MODEL")]
     pub modelled_link: Option<String>,
+}
+
+impl ServeArguments {
+    /// The daemon that stands by for pools, where that is asked for.
+    ///
+    /// # Errors
+    /// What is wrong with the pools that are named.
+    pub fn stand_by(&self, daemon: Daemon) -> Result<Daemon> {
+        if self.standby.is_empty() {
+            return Ok(daemon);
+        }
+        let named = self.standby.iter().filter(|place| !place.is_empty());
+        let places = named.map(|place| place.parse()).collect::<Result<Vec<StandbyPlace>, String>>();
+        let daemon = places.and_then(|places| daemon.standing_by(&places, self.standby_by == "lease"));
+        daemon.map_err(anyhow::Error::msg)
+    }
 }
 
 /// How much memory a daemon takes.

@@ -49,7 +49,7 @@ const REPEATED: Duration = Duration::from_secs(900);
 const MAX_PLACES: usize = 2000;
 /// The classes of all events that are posted here. Hooks for others are refused, so that one that is missing
 /// here cannot be asked for: [`Events::post`] checks that in tests.
-pub const CLASSES: [&str; 45] = [
+pub const CLASSES: [&str; 46] = [
     "ereport.fs.zfs.checksum",
     "ereport.fs.zfs.data",
     "ereport.fs.zfs.delay",
@@ -74,6 +74,7 @@ pub const CLASSES: [&str; 45] = [
     "sysevent.fs.zfs.pool_export",
     "sysevent.fs.zfs.pool_import",
     "sysevent.fs.zfs.pool_reguid",
+    "sysevent.fs.zfs.pool_taken_over",
     "sysevent.fs.zfs.resilver_finish",
     "sysevent.fs.zfs.resilver_start",
     "sysevent.fs.zfs.scrub_abort",

@@ -73,6 +73,8 @@ pub struct Options {
     pub map_runs: usize,
     /// Gaps between ranges of one object that are read along, in bytes.
     pub gap_bytes: u64,
+    /// How often the lease is written; never at zero.
+    pub lease_interval: Duration,
     /// The most bytes of a request that several reads are joined to.
     pub joined_bytes: u64,
     /// After which time a range is asked for once more, in case the first request is lost or slow.
@@ -91,6 +93,7 @@ impl Default for Options {
             garbage_share: 1.0,
             map_runs: 4 << 20,
             gap_bytes: 64 << 10,
+            lease_interval: crate::lease::INTERVAL,
             joined_bytes: 2 << 20,
             hedge: Duration::from_secs(2),
         }
@@ -286,6 +289,17 @@ impl Core {
             needed_bytes,
             kept_bytes,
         }
+    }
+
+    /// Who writes it, and the commit that began that; none where it is only read.
+    pub(crate) fn opening(&self) -> (Origin, Option<Sequence>) {
+        let state = self.0.state();
+        (state.origin, state.epoch)
+    }
+
+    /// Ends: another host has it.
+    pub(crate) fn is_taken_over(&self) {
+        self.0.end(Error::TakenOver);
     }
 
     /// Why it has ended, if it has.

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -25,6 +26,7 @@ use crate::bucket::Bucket;
 use crate::core::{Core, Counts, Options, Read};
 use crate::error::Error;
 use crate::format::SECTOR_BYTES;
+use crate::lease::{Claim, Keeper};
 use crate::opening;
 
 /// How a device is opened.
@@ -55,6 +57,8 @@ pub struct ObjectDevice {
     mode: Mode,
     identity: Option<Identity>,
     store_use: Arc<Mutex<StoreUse>>,
+    /// For those who have clients of it ([`crate::lease`]).
+    claim: Option<Arc<Claim>>,
     /// Dropped first, so that the thread ends.
     requests: Option<mpsc::UnboundedSender<Request>>,
     thread: Option<JoinHandle<()>>,
@@ -76,6 +80,7 @@ impl ObjectDevice {
         let thread = thread::Builder::new().name("object-device".into()).spawn(move || {
             let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
             LocalSet::new().block_on(&runtime, async {
+                let (kept, interval) = (Arc::clone(&bucket), options.lease_interval);
                 let core = match mode {
                     Mode::Read => opening::open_to_read(bucket, options).await,
                     Mode::Write => opening::open(bucket, options).await,
@@ -85,15 +90,31 @@ impl ObjectDevice {
                     Ok(core) => core,
                     Err(error) => return drop(opened.send(Err(error))),
                 };
-                if opened.send(Ok(core.size_bytes())).is_ok() {
+                let core = Rc::new(core);
+                let lease = Keeper::begin(&core, kept, interval);
+                let claim = lease.as_ref().map(|lease| Arc::clone(&lease.claim));
+                if opened.send(Ok((core.size_bytes(), claim))).is_ok() {
                     serve(core, receiver, published).await;
+                }
+                if let Some(lease) = lease {
+                    lease.end().await;
                 }
             });
         });
         let thread = thread.map_err(|_| Error::Closed)?;
-        let size_bytes = is_opened.recv().map_err(|_| Error::Closed)??;
+        let (size_bytes, claim) = is_opened.recv().map_err(|_| Error::Closed)??;
         let (requests, thread) = (Some(requests), Some(thread));
-        Ok(Self { name, size_bytes, mode, identity: None, store_use, requests, thread, _lock: None })
+        Ok(Self {
+            name,
+            size_bytes,
+            mode,
+            identity: None,
+            store_use,
+            claim,
+            requests,
+            thread,
+            _lock: None,
+        })
     }
 
     /// Says where it is, and which one. The lock is held until it is closed.
@@ -139,6 +160,10 @@ impl ObjectDevice {
     }
 
     fn failed(&self, operation: Operation, offset: u64, len: u64, error: Error) -> IoError {
+        if matches!(error, Error::TakenOver) {
+            // Before the caller is told.
+            self.claim.iter().for_each(|claim| claim.take_over());
+        }
         IoError::new(&self.name, operation, offset, len, error.cause())
     }
 }
@@ -149,9 +174,12 @@ const PUBLISHED_EVERY: Duration = Duration::from_millis(500);
 const MOST_READS: usize = 256;
 
 /// Does what is asked, each request as a task, until the device is dropped.
-async fn serve(core: Core, mut requests: mpsc::UnboundedReceiver<Request>, published: Arc<Mutex<StoreUse>>) {
-    let core = std::rc::Rc::new(core);
-    let counted = std::rc::Rc::downgrade(&core);
+async fn serve(
+    core: Rc<Core>,
+    mut requests: mpsc::UnboundedReceiver<Request>,
+    published: Arc<Mutex<StoreUse>>,
+) {
+    let counted = Rc::downgrade(&core);
     spawn_local(async move {
         while let Some(core) = counted.upgrade() {
             *published.lock().ignore_poison() = core.store_use();
@@ -171,11 +199,11 @@ async fn serve(core: Core, mut requests: mpsc::UnboundedReceiver<Request>, publi
             next = if reads.len() < MOST_READS { requests.try_recv().ok() } else { None };
         }
         if !reads.is_empty() {
-            let core = std::rc::Rc::clone(&core);
+            let core = Rc::clone(&core);
             spawn_local(async move { core.read_all(reads).await });
         }
         for request in others {
-            let core = std::rc::Rc::clone(&core);
+            let core = Rc::clone(&core);
             // Who asked may be gone: its answer is dropped.
             spawn_local(async move {
                 match request {

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | 0 | 8 | magic `CENOTEOB` |
 //! | 8 | 2 | version, 1 |
-//! | 10 | 2 | kind: 1 device, 2 commit, 3 segment, 4 checkpoint, 5 map, 6 pointer |
+//! | 10 | 2 | kind: 1 device, 2 commit, 3 segment, 4 checkpoint, 5 map, 6 pointer, 7 lease |
 //! | 12 | 4 | bytes of the body |
 //! | 16 | 16 | device: random, made with it |
 //! | 32 | 8 | number: of a commit its sequence, of a checkpoint its number, of others the [`ObjectId`] |
@@ -27,6 +27,7 @@
 //! | `segment/ID` | segment | writes | entries (4), zero (4), entries |
 //! | `checkpoint/NUMBER` | checkpoint | | sequence (8), epoch (8), objects (4), regions (4), both |
 //! | `checkpoint/NUMBER`, `latest` | pointer | | number of a newer checkpoint (8) |
+//! | `lease` | lease | | see [`crate::lease`] |
 //! | `map/ID` | map | pages of regions: runs: start (4), sectors (4), id (8), offset (4), zero (4) | |
 //!
 //! The flag 1 of a commit says that it takes over. Parts of bodies:
@@ -174,6 +175,8 @@ pub enum Kind {
     Map = 5,
     /// Where a newer checkpoint is.
     Pointer = 6,
+    /// A sign of life of the owner ([`crate::lease`]).
+    Lease = 7,
 }
 
 /// Who an object is of.
@@ -554,48 +557,60 @@ pub fn read_page(key: &str, bytes: &[u8]) -> Result<Vec<Run>, Error> {
 }
 
 /// Appends numbers.
-#[derive(Debug)]
-struct Writer(Vec<u8>);
+#[derive(Debug, Default)]
+pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
-    fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.0.extend_from_slice(bytes);
         self
     }
 
-    fn u16(&mut self, value: u16) -> &mut Self {
+    pub(crate) fn u16(&mut self, value: u16) -> &mut Self {
         self.raw(&value.to_le_bytes())
     }
 
-    fn u32(&mut self, value: u32) -> &mut Self {
+    pub(crate) fn u32(&mut self, value: u32) -> &mut Self {
         self.raw(&value.to_le_bytes())
     }
 
-    fn u64(&mut self, value: u64) -> &mut Self {
+    pub(crate) fn u64(&mut self, value: u64) -> &mut Self {
         self.raw(&value.to_le_bytes())
     }
 }
 
 /// Takes numbers from the front.
 #[derive(Debug)]
-struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (first, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(first)
     }
 
-    fn u16(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         Some(u16::from_le_bytes(self.take(2)?.try_into().ok()?))
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
 }

@@ -31,6 +31,7 @@
 //! | `core` | a device that is open: reads, writes, commits, checkpoints, compaction |
 //! | [`check`] | what is needed, whether it is right, and what is left over |
 //! | `device` | the device as the pool has it |
+//! | [`lease`] | a sign of life of the owner, for hosts that stand by |
 //! | `requests` | asking again |
 //! | `error` | what can go wrong |
 
@@ -41,6 +42,7 @@ mod core;
 mod device;
 mod error;
 pub mod format;
+pub mod lease;
 mod map;
 mod opener;
 mod opening;

@@ -148,6 +148,12 @@ pub trait Export: Send + Sync + 'static {
         false
     }
 
+    /// Whether another host has it by now: the connection is to end without further answers, so that the
+    /// client comes again and finds that host.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+
     /// Fills `into` with what is at `offset`; the range lies within the size. Ready in the first poll when
     /// cached.
     fn read(&self, offset: u64, into: &mut [u8]) -> impl Future<Output = Result<(), ExportError>> + Send;

@@ -32,6 +32,7 @@
 //! | `streams` | send, receive, diff, and states that are lent |
 //! | `pools` | pools as a whole, and their vdevs |
 //! | `watch` | events, the feed of changes, what follows from them, numbers |
+//! | `standby` | pools that this host takes over from another one |
 //! | `lab` | experiments: processes of this program, and what they found |
 //! | `actions`, `admission` | the table of all actions; who may have what, and what is written down of that |
 //! | `open_pool` | an open pool: plain data of all rooms, and the right to change it |
@@ -53,6 +54,7 @@ mod open_pool;
 mod pools;
 mod refusals;
 mod shares;
+mod standby;
 mod streams;
 mod sync_tasks;
 mod volumes;
@@ -90,6 +92,8 @@ use pools::closing::Ending;
 pub use pools::handing_over::{HandedOver, LoadedKey};
 pub use pools::import_cached::Importing;
 pub use pools::properties::fault_of_new as new_pool_fault;
+pub use standby::Place as StandbyPlace;
+use standby::Standby;
 pub use streams::diff::{FileComparison, dispatch_comparison};
 pub use streams::lent_views::dispatch_view;
 pub use streams::receive::{StreamInput, StreamSource, dispatch_receive, stream_of_client};
@@ -165,6 +169,8 @@ pub struct Daemon {
     /// The threads that serve volumes, once they do.
     shards: OnceLock<Weak<Shards>>,
     ending: Ending,
+    /// The pools that it stands by for.
+    standby: Standby,
     /// What it needs for experiments.
     lab: Lab,
     /// What it needs to hand over.
@@ -231,6 +237,7 @@ impl Daemon {
             hooks: Hooks::default(),
             shards: OnceLock::new(),
             ending: Ending::default(),
+            standby: Standby::default(),
             lab: Lab::default(),
             handing: Handing::default(),
             stop: Notify::new(),

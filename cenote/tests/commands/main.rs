@@ -37,6 +37,7 @@ mod send;
 mod serving;
 mod session;
 mod snapshot_schedule;
+mod standby;
 mod suspended;
 mod tunables;
 mod upgrades;

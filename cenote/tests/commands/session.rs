@@ -58,6 +58,11 @@ impl Session {
         Self::start_as(Stdio::null(), arguments, &[])
     }
 
+    /// A daemon with further arguments and these variables, which say which host it is of.
+    pub fn start_on_host(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::start_as(Stdio::null(), arguments, environment)
+    }
+
     /// Ends the daemon with SIGTERM.
     pub fn stop(mut self) {
         self.terminate();

@@ -169,6 +169,10 @@ impl<L: Layer, E: Export> Export for Layered<L, E> {
         self.inner.is_writable()
     }
 
+    fn is_elsewhere(&self) -> bool {
+        self.inner.is_elsewhere()
+    }
+
     async fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ExportError> {
         let asked = request(BlockOperation::Read, offset, into.len() as u64, false);
         let read = pin!(self.inner.read(offset, into));

@@ -171,7 +171,7 @@ macro_rules! now_of {
 }
 
 /// All actions.
-pub static ACTIONS: [Known; 119] = [
+pub static ACTIONS: [Known; 121] = [
     now!(Hello: hello),
     later!(Shutdown: shutdown),
     now!(GetAudit: newest_audit),
@@ -185,6 +185,8 @@ pub static ACTIONS: [Known; 119] = [
     later!(DiscoverPools: discover),
     later!(ImportPool: import),
     later!(ExportPool: export),
+    later!(TakeOverPool: take_over),
+    now!(ListStandby: list_standby),
     later!(CreatePool: create_pool),
     later!(AddVdevs: add_vdevs),
     later!(DestroyPool: destroy_pool),

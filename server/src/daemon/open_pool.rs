@@ -27,12 +27,14 @@ use super::shares::PoolShares;
 use super::streams::lent_views::LentViews;
 use super::streams::receive::input::Receives;
 use super::volumes::attached::Devices;
+use super::volumes::fence::Fence;
 use super::volumes::held_clients::Leaving;
 use super::volumes::recording::Recorders;
 use super::watch::following::Followed;
 use super::{VolumeExport, VolumeList, lock};
 use crate::api::ApiError;
 use crate::block::Announcer;
+use crate::cachefile::Cached;
 
 /// An open pool and what is served of it.
 #[derive(Debug)]
@@ -59,6 +61,8 @@ pub struct OpenPool {
     /// Volumes that no client may open, because they are about to go.
     pub(super) leaving: Mutex<Leaving>,
     pub(super) recorders: Recorders,
+    /// Whether another host has it by now.
+    pub(super) fence: Arc<Fence>,
     pub(super) holds: LentViews,
     /// Streams that are being received.
     pub(super) receives: Arc<Receives>,
@@ -110,6 +114,8 @@ impl OpenPool {
             Held::Reading(dsl) => Arc::clone(dsl.pool()),
             Held::Writing(live, _) => live.view(),
         };
+        let paths = Cached::of(pool.name(), pool.config().raw.clone()).map(|cached| cached.devices);
+        let fence = Fence::of(paths.iter().flatten().map(|(_, path)| path.as_path()));
         Self {
             name: pool.name().to_owned(),
             altroot: pool.altroot().map(Path::to_owned),
@@ -125,6 +131,7 @@ impl OpenPool {
             connections: Mutex::new(Some(Vec::new())),
             leaving: Mutex::default(),
             recorders: Recorders::default(),
+            fence: Arc::new(fence),
             holds: LentViews::default(),
             receives: Arc::default(),
             devices: Devices::default(),

@@ -10,6 +10,7 @@
 //! | `list` | the volumes of a pool, by name |
 //! | `open_volume`, `freeze` | a volume that is open for a client, and how it is exchanged under the client |
 //! | `connection` | what is done around each request of a client |
+//! | `fence` | whether another host has the pool: its clients are told nothing more |
 //! | `clients` | who the clients are, what they did, and requests that take long |
 //! | `held_clients` | what becomes of clients while volumes are changed |
 //! | `sharing`, `endpoints` | how volumes are shared, where they are served, and where clients find them |
@@ -22,6 +23,7 @@ pub(super) mod clients;
 mod connection;
 pub(super) mod endpoints;
 pub(super) mod exports;
+pub(super) mod fence;
 mod freeze;
 pub(super) mod held_clients;
 pub(super) mod list;

@@ -16,6 +16,10 @@
 //! longer are no units from then on, and commands under way on them end. New ones are opened beside
 //! everything else. One that cannot be opened is tried again, less and less often (`opening`).
 //!
+//! # A pool that another host has taken over
+//! The session ends without an answer, so that the initiator logs in again and finds that host. It would take
+//! an answer for one of the disk.
+//!
 //! # A daemon that hands over
 //! A session that is to come to a boundary ([`crate::gate`]) takes only the data that writes under way wait
 //! for. All other units are put aside as they are, for the task that goes on. It is there when nothing is
@@ -81,6 +85,9 @@ const SEND_BYTES: usize = 512 << 10;
 const LOOK: Duration = Duration::from_secs(1);
 /// Bytes that are read from the socket at a time.
 const INPUT_BYTES: usize = 256 << 10;
+
+/// Why a session ends whose pool another host has.
+const ELSEWHERE: &str = "another host has taken the pool over";
 
 const READS: u8 = 0x40;
 const WRITES: u8 = 0x20;
@@ -292,6 +299,10 @@ where
             }
             Some(Event::Read(Ok((_, None)))) => break Ok(()),
             Some(Event::Read(Err(error))) => break Err(error),
+            // What it would be told is of a pool that this host has no more.
+            Some(Event::Ended(_) | Event::Look | Event::Changed) if connection.is_elsewhere() => {
+                break Err(io::Error::new(io::ErrorKind::ConnectionAborted, ELSEWHERE));
+            }
             Some(Event::Ended(ended)) => connection.finish(ended),
             Some(Event::OthersEnded(tag)) => connection.others_ended(tag),
             Some(Event::Interrupted) => connection.take_interruptions(),
@@ -560,6 +571,11 @@ impl<E: Export> Connection<E> {
         for (number, sense) in news {
             self.tell(number, sense);
         }
+    }
+
+    /// Whether another host has a volume of its units by now.
+    fn is_elsewhere(&self) -> bool {
+        self.units.iter().flat_map(Units::iter).any(|(_, unit)| unit.is_elsewhere())
     }
 
     /// Tells of a unit without being asked.

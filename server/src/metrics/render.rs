@@ -9,7 +9,7 @@ use engine::stats::{
 
 use crate::api::{
     ApiError, CounterGroup, Counters, DatasetEntry, DatasetKind, GetCounters, GetIoStats, ListDatasets,
-    ListNfs, ListPools, NfsListing, PoolEntry, PoolIo, Transfers,
+    ListNfs, ListPools, ListStandby, NfsListing, PoolEntry, PoolIo, StandbyPool, StandbyState, Transfers,
 };
 use crate::daemon::Daemon;
 
@@ -124,6 +124,7 @@ pub(super) fn text(daemon: &Arc<Daemon>, most: usize) -> Result<String, ApiError
     of_datasets(&mut text, &datasets);
     of_mounts(&mut text, &datasets);
     of_nfs(&mut text, &daemon.ask(&ListNfs {})?);
+    of_standby(&mut text, &daemon.ask(&ListStandby {})?);
     Ok(text.end())
 }
 
@@ -428,6 +429,43 @@ fn of_nfs(text: &mut Text, nfs: &NfsListing) {
     ] {
         if text.family(name, kind, help) {
             text.sample(name, &[], value);
+        }
+    }
+}
+
+/// Pools that this host stands by for.
+fn of_standby(text: &mut Text, pools: &[StandbyPool]) {
+    let name = "cenote_standby_state";
+    if !pools.is_empty()
+        && text.family(name, "gauge", "How a pool on standby is: 1 for the state that it has.")
+    {
+        for (pool, state) in pools.iter().flat_map(|pool| StandbyState::ALL.map(|state| (pool, state))) {
+            let labels = [("pool", pool.pool.as_str()), ("state", state.word())];
+            text.sample(name, &labels, u8::from(pool.state == state));
+        }
+    }
+    type Value = fn(&StandbyPool) -> Option<f64>;
+    let values: [(&str, &str, &str, Value); 3] = [
+        (
+            "cenote_standby_lease_unchanged_seconds",
+            "gauge",
+            "For how long the owner of a pool has given no sign of life.",
+            |pool| pool.unchanged_ms.map(|milliseconds| milliseconds as f64 / 1000.0),
+        ),
+        ("cenote_standby_take_overs_total", "counter", "How often this host took a pool over.", |pool| {
+            Some(pool.take_overs as f64)
+        }),
+        ("cenote_standby_take_over_seconds", "gauge", "How long the last take-over took.", |pool| {
+            pool.took_ms.map(|milliseconds| milliseconds as f64 / 1000.0)
+        }),
+    ];
+    for (name, kind, help, value) in values {
+        if !pools.is_empty() && text.family(name, kind, help) {
+            for pool in pools {
+                if let Some(value) = value(pool) {
+                    text.sample(name, &[("pool", &pool.pool)], value);
+                }
+            }
         }
     }
 }

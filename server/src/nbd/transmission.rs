@@ -103,6 +103,10 @@ where
             let session = Arc::clone(&session);
             move || session.export.size_bytes()
         },
+        is_elsewhere: {
+            let session = Arc::clone(&session);
+            move || session.export.is_elsewhere()
+        },
         is_writable,
         structured: session.structured,
         base_allocation: session.base_allocation,
@@ -334,10 +338,12 @@ fn poll_slot<F: Future<Output = Reply>>(slot: &mut Slot<F>, context: &mut Contex
     Poll::Ready(reply)
 }
 
-struct Connection<S, Z, M, F> {
+struct Connection<S, Z, W, M, F> {
     socket: S,
     /// The size at present.
     size_bytes: Z,
+    /// Whether another host has the volume by now.
+    is_elsewhere: W,
     is_writable: bool,
     structured: bool,
     base_allocation: bool,
@@ -361,10 +367,11 @@ struct Connection<S, Z, M, F> {
     parks: bool,
 }
 
-impl<S, Z, M, F> Connection<S, Z, M, F>
+impl<S, Z, W, M, F> Connection<S, Z, W, M, F>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     Z: Fn() -> u64,
+    W: Fn() -> bool,
     M: Fn(Asked) -> F,
     F: Future<Output = Reply>,
 {
@@ -414,6 +421,12 @@ where
             while let Poll::Ready(Some((reply, slot, bytes))) = self.waiting.poll_next_unpin(context) {
                 self.waiting_bytes -= bytes;
                 self.free_slots.push(slot);
+                if (self.is_elsewhere)() {
+                    return Poll::Ready(Err(io::Error::new(
+                        io::ErrorKind::ConnectionAborted,
+                        "another host has taken the pool over",
+                    )));
+                }
                 self.output.push(reply);
                 moved = true;
             }

@@ -25,6 +25,7 @@ const ROOMS: &[&str] = &[
     "streams",
     "pools",
     "watch",
+    "standby",
     "lab",
     "actions",
     "admission",

@@ -38,6 +38,7 @@ use std::time::{Duration, Instant};
 use device::IgnorePoison;
 use engine::events::feed::What;
 use engine::vdev::release::release;
+use objects::lease;
 use ondisk::vdev_config::PoolState;
 
 use crate::api::{self, ApiError, ErrorKind};
@@ -226,7 +227,11 @@ impl Daemon {
             Order { force: request.force, state, command: request.command.clone(), hands_over: false };
         let mut exported = Vec::new();
         for pool in pools {
+            // Hosts that stand by leave it alone: a person took it out of service.
+            let state = if request.stays_open { lease::State::Free } else { lease::State::Exported };
+            pool.leave_leases(Some(state));
             if let Err(error) = self.close(&pool, &order) {
+                pool.leave_leases(Some(lease::State::Free));
                 // Devices were detached for it. What still holds the pool is not waited for.
                 self.catch_up_idle().await;
                 return Err(error);
@@ -391,6 +396,10 @@ impl Daemon {
                 None => suspended(&doing),
             });
         }
+        if !order.hands_over {
+            // Before protocols look again for volumes.
+            open.fence.leave();
+        }
         self.forget(open);
         changing.closed();
         open.disconnect();
@@ -408,6 +417,11 @@ impl Daemon {
         open.tell(What::Closed);
         tracing::info!(pool = open.name(), state = ?order.state, forced = order.force, "a pool is closed");
         closed.map_err(|error| order.crashed(open, &error.to_string()))
+    }
+
+    /// Whether the end of the process has begun.
+    pub(in crate::daemon) fn is_ending(&self) -> bool {
+        lock(&self.ending.state).has_begun
     }
 
     /// Held while a pool is being opened, as long as it is not in the list.

@@ -14,6 +14,7 @@ use engine::pool::properties::{PoolEnvironment, PoolProperties};
 use engine::pool::status;
 use engine::properties::{Style, kept};
 use engine::vdev::label::wipe_labels;
+use objects::lease;
 use ondisk::Txg;
 use ondisk::features::Feature;
 use ondisk::pool_version as version;
@@ -235,7 +236,8 @@ impl Daemon {
             command: request.command,
             hands_over: false,
         };
-        self.close(&pool, &order)?;
+        pool.leave_leases(Some(lease::State::Exported));
+        self.close(&pool, &order).inspect_err(|_| pool.leave_leases(Some(lease::State::Free)))?;
         self.keep_no_more(&pool);
         Ok(done)
     }

@@ -136,6 +136,8 @@ impl Daemon {
         self.keep_events();
         let (mounts, stay) = self.give_mounts(&pools, force);
         let order = Order { force, state: PoolState::Exported, command: None, hands_over: true };
+        // The owner is this host all the time.
+        groups.iter().flatten().for_each(|pool| pool.leave_leases(None));
         let mut failed = stay.err();
         for group in groups {
             if failed.is_none() {

@@ -124,7 +124,8 @@ impl Daemon {
 
     /// Imports the pools of the daemon's cache file, at its start. Blocks the thread.
     pub fn import_cached(self: &Arc<Self>) {
-        device::block_on(self.import_those_that(|_| true));
+        // Another host may have those on standby.
+        device::block_on(self.import_those_that(|pool| !self.stands_by_for(&pool.name)));
     }
 
     /// Imports the pools of the cache file that lie in filesystems of this daemon, called after mounting

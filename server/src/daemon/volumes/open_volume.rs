@@ -14,6 +14,7 @@ use engine::zil::SyncMode;
 use engine::zvol::{LiveReader, LiveZvol, Zvol};
 use ondisk::Guid;
 
+use super::fence::Fence;
 use super::freeze::Freezable;
 use super::sharing;
 use crate::block::{Copied, Durability, Export, ExportError, Extent, FailureKind, Room, Stability};
@@ -43,6 +44,8 @@ pub struct OpenVolume {
     guid: Guid,
     /// As it was when the client connected.
     is_writable: bool,
+    /// Whether another host has the pool.
+    fence: Arc<Fence>,
     /// Taken away when the pool is closed by force, and exchanged by a rollback.
     pub(in crate::daemon) access: Freezable<Access>,
 }
@@ -73,8 +76,9 @@ impl OpenVolume {
         access: Access,
         is_writable: bool,
     ) -> Self {
+        let fence = Arc::clone(&home.fence);
         let (home, name) = (Arc::downgrade(home), RwLock::new(name.into()));
-        Self { home, name, guid, is_writable, access: Freezable::new(access) }
+        Self { home, name, guid, is_writable, fence, access: Freezable::new(access) }
     }
 
     /// The name of the volume or snapshot.
@@ -89,7 +93,8 @@ impl OpenVolume {
 
     /// What is inside, which stays that as long as the request has it.
     async fn enter(&self) -> Result<Arc<Access>, ExportError> {
-        self.access.enter().await.ok_or_else(|| self.gone())
+        self.fence.passed().await;
+        self.access.enter().await.filter(|_| !self.fence.is_closed()).ok_or_else(|| self.gone())
     }
 
     fn gone(&self) -> ExportError {
@@ -123,6 +128,10 @@ impl OpenVolume {
 }
 
 impl Export for OpenVolume {
+    fn is_elsewhere(&self) -> bool {
+        self.fence.is_elsewhere()
+    }
+
     fn size_bytes(&self) -> u64 {
         let size = self.access.look(|access| match access {
             Access::Reading(zvol) => zvol.size(),

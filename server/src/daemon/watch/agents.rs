@@ -9,6 +9,7 @@
 //! | a leaf became `FAULTED`, `UNAVAIL` or `REMOVED`, or `DEGRADED` by errors | a hot spare takes its place |
 //! | none; every few seconds | hot spares are looked at, and devices whose work is done are detached |
 //! | none; every few seconds | devices that were gone and are back are taken online, and their spares go back; with `autoreplace=on` empty devices replace those that are gone |
+//! | none; every few seconds | pools that another host took over end with an error for all who wait |
 //! | none; every few seconds | requests of volumes' clients that take long are reported |
 //! | none; every minute, and soon after the start | scrubs that are due by schedule begin, and so do snapshots |
 //! | none; any change | what follows the feed is brought in line ([`super::following`]), unless an action does so |
@@ -131,6 +132,7 @@ impl Agents {
         }
         if !is_over && self.looked.elapsed() >= LOOK_FOR_DEVICES {
             daemon.open_pools().iter().for_each(|open| open.tell_of_slow_requests());
+            daemon.look_for_lost();
             look_at_spares(&daemon);
             take_back(&daemon);
             replace_absent(&daemon);

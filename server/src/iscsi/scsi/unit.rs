@@ -142,6 +142,11 @@ impl<E: Export> Unit<E> {
         }
     }
 
+    /// Whether another host has its volume by now.
+    pub fn is_elsewhere(&self) -> bool {
+        self.export.is_elsewhere()
+    }
+
     /// The initiator is told when more of its room than this is taken.
     pub fn set_threshold(&self, threshold: Percent) {
         self.watch.lock().ignore_poison().threshold = threshold;

@@ -6,6 +6,7 @@
 mod faulty;
 mod folder;
 mod memory;
+mod s3;
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -16,6 +17,7 @@ use bytes::Bytes;
 pub use faulty::{Fault, FaultyBucket};
 pub use folder::FolderBucket;
 pub use memory::MemoryBucket;
+pub use s3::{S3Bucket, S3Error};
 
 /// The result of a request, to be awaited.
 pub type BucketFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, BucketError>> + Send + 'a>>;

@@ -28,6 +28,7 @@
 //! | `opening` | a device that is made, found, taken over |
 //! | `core` | a device that is open: reads, writes, commits, checkpoints, compaction |
 //! | `device` | the device as the pool has it |
+//! | `probe` | whether a store keeps to what is relied on |
 //! | `requests` | asking again |
 //! | `error` | what can go wrong |
 
@@ -38,9 +39,11 @@ mod error;
 pub mod format;
 mod map;
 mod opening;
+mod probe;
 mod requests;
 
 pub use core::{Core, Counts, Options};
 pub use device::{Mode, ObjectDevice};
 pub use error::{Damage, Error};
 pub use opening::{create, open, open_to_read};
+pub use probe::{Lack, ProbeError, probe};

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use device::address::is_address;
 
 use crate::output::usage;
 use crate::remotes;
@@ -31,6 +32,9 @@ pub fn command() -> Option<String> {
 
 /// A path that means the same to the daemon. A relative one means nothing on another machine.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
+    if is_address(path) {
+        return Ok(path.to_owned());
+    }
     if remotes::is_afar() {
         anyhow::ensure!(
             path.is_absolute(),

@@ -78,6 +78,7 @@ fn main() -> ExitCode {
     tracing_subscriber::registry()
         .with(lines.with_filter(shown.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN))))
         .init();
+    objects::register();
     let mut arguments = cli::arguments(std::env::args_os());
     if let Some(name) = cli::take_remote(&mut arguments) {
         remotes::choose(name);

@@ -74,6 +74,13 @@ pub enum Cause {
     /// Another host has opened the device to write, and has it now.
     #[error("another host has taken the device over")]
     TakenOver,
+    /// What the device lies in cannot be reached now: an object store that does not answer. What was written
+    /// is kept until it can.
+    #[error("{said}")]
+    Unreachable {
+        /// What was seen of it.
+        said: String,
+    },
     /// What the device lies in says so: an object store, which is asked by messages and not by the system.
     #[error("{said}")]
     Store {
@@ -104,7 +111,7 @@ impl IoError {
             Cause::Unaligned { .. } | Cause::NotADevice => libc::EINVAL,
             Cause::ReadOnly => libc::EROFS,
             Cause::InUse => libc::EBUSY,
-            Cause::Missing => libc::ENXIO,
+            Cause::Missing | Cause::Unreachable { .. } => libc::ENXIO,
             Cause::Os { errno } => errno,
         }
     }

@@ -69,7 +69,15 @@ pub struct Identity {
     inode: Option<u64>,
 }
 
+/// The number of no file system: what is in it is known by its address.
+const BY_ADDRESS: u64 = u64::MAX;
+
 impl Identity {
+    /// That of a device with an address: a number that no other one has.
+    pub fn of_address(number: u64) -> Self {
+        Self { device: BY_ADDRESS, inode: Some(number) }
+    }
+
     /// What is at `path` now; `None` when nothing is there.
     pub fn at(path: &Path) -> Option<Self> {
         fs::stat(path).ok().map(|stat| Self::of(&stat))
@@ -103,6 +111,7 @@ pub struct OpenOptions {
     /// The largest unit of direct I/O that the caller can do with.
     max_unit_bytes: u32,
     direct: bool,
+    continues: bool,
 }
 
 impl Default for OpenOptions {
@@ -114,7 +123,13 @@ impl Default for OpenOptions {
 impl OpenOptions {
     /// For reading, without a lock.
     pub fn read_only() -> Self {
-        Self { writable: false, lock: Lock::None, max_unit_bytes: ALIGNMENT_BYTES as u32, direct: true }
+        Self {
+            writable: false,
+            lock: Lock::None,
+            max_unit_bytes: ALIGNMENT_BYTES as u32,
+            direct: true,
+            continues: false,
+        }
     }
 
     /// For reading and writing, with an exclusive lock.
@@ -136,6 +151,22 @@ impl OpenOptions {
     /// writes such small sectors.
     pub fn unit_at_most(self, max_unit_bytes: u32) -> Self {
         Self { max_unit_bytes, ..self }
+    }
+
+    /// For a pool that is open, and had the device open before: it is not taken from another host that has
+    /// opened it since.
+    pub fn continuing(self) -> Self {
+        Self { continues: true, ..self }
+    }
+
+    /// Whether it is opened to be written.
+    pub fn is_for_writing(self) -> bool {
+        self.writable
+    }
+
+    /// See [`OpenOptions::continuing`].
+    pub fn is_continuing(self) -> bool {
+        self.continues
     }
 
     /// Opens the file or block device at `path`.

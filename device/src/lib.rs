@@ -27,6 +27,7 @@
 //! - No memory is freed while the kernel may still write to it, also when futures are dropped midway.
 //! - No verification: checksums are the business of the layer above.
 
+pub mod address;
 mod buf;
 mod error;
 mod executor;
@@ -76,6 +77,53 @@ impl SectorSizes {
     pub const BYTES_512: Self = Self { logical_bytes: 512, physical_bytes: 512 };
 }
 
+/// How a device behaves, where it is asked and not guessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// What reaching it costs.
+    pub latency: Latency,
+    /// What overwriting a part of it costs.
+    pub overwriting: Overwriting,
+    /// How other hosts are kept from writing it.
+    pub ownership: Ownership,
+}
+
+impl Traits {
+    /// Those of a disk or file of this machine.
+    pub const LOCAL: Self =
+        Self { latency: Latency::Local, overwriting: Overwriting::InPlace, ownership: Ownership::Lock };
+}
+
+/// What reaching a device costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Latency {
+    /// It is a device of this machine.
+    Local,
+    /// It is reached by requests to a service: tens of milliseconds each, and many of them at once.
+    Remote,
+}
+
+/// What overwriting costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overwriting {
+    /// As much as writing for the first time.
+    InPlace,
+    /// What was there is kept until it is cleared away, and so is what was freed and not discarded: all that
+    /// becomes free is to be discarded.
+    Elsewhere,
+}
+
+/// How other hosts are kept from writing a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// By a lock of this machine, or not at all.
+    Lock,
+    /// The host that opened it last has it; the one before is told at its next flush. It goes on by itself after
+    /// an outage, with all that was written to it. So a pool that is open must not open it anew, unless
+    /// [`OpenOptions::continuing`].
+    Last,
+}
+
 /// A leaf device: a flat range of bytes that can be read and written.
 ///
 /// Operations are independent of each other: concurrent ones may complete in any order, and only `flush`
@@ -103,6 +151,11 @@ pub trait Device: Send + Sync + Debug {
     /// Which file or block device it is, whatever its path; `None` for what is neither.
     fn identity(&self) -> Option<Identity> {
         None
+    }
+
+    /// How it behaves.
+    fn traits(&self) -> Traits {
+        Traits::LOCAL
     }
 
     /// The name of the medium that it only plays, where its timing is modelled.

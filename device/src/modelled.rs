@@ -48,9 +48,13 @@ fn model_of(path: &Path, directory: &Path) -> Option<Model> {
 }
 
 impl OpenOptions {
-    /// Opens the file or block device at `path`, behind a model where [`serve_models_in`] asks for one.
+    /// Opens the file or block device at `path`, behind a model where [`serve_models_in`] asks for one; or
+    /// what is at an address.
     pub fn open_device(self, path: impl AsRef<Path>) -> Result<Arc<dyn Device>, IoError> {
         let path = path.as_ref();
+        if let Some(opened) = crate::address::open(path, self) {
+            return opened;
+        }
         let Some(model) = DIRECTORY.get().and_then(|directory| model_of(path, directory)) else {
             return Ok(Arc::new(self.open(path)?));
         };

@@ -30,7 +30,7 @@ pub use fault::Fault;
 pub use medium::Medium;
 pub use model::{Arm, Model};
 
-use crate::{Cause, Device, IgnorePoison, IoBuf, IoError, IoFuture, Operation, SectorSizes};
+use crate::{Cause, Device, IgnorePoison, IoBuf, IoError, IoFuture, Operation, SectorSizes, Traits};
 use fault::{Faults, WriteFate};
 
 /// A device with injected faults and the timing of a modelled medium.
@@ -197,6 +197,10 @@ impl Device for SimulatedDevice {
 
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
+    }
+
+    fn traits(&self) -> Traits {
+        self.inner.traits()
     }
 
     fn modelled(&self) -> Option<String> {

@@ -6,11 +6,15 @@
 //! was flushed is in the store, and the thread ends.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use ::device::{Cause, Device, IoBuf, IoError, IoFuture, Operation, SectorSizes};
+use ::device::{
+    Cause, Device, Identity, IoBuf, IoError, IoFuture, Latency, Operation, Overwriting, Ownership,
+    SectorSizes, Traits,
+};
 use bytes::Bytes;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
@@ -29,6 +33,8 @@ pub enum Mode {
     Read,
     /// To write it: it is taken over.
     Write,
+    /// To write it again after this process did: it is taken over unless others wrote it since.
+    Continue,
 }
 
 /// What the thread is asked for, with where the answer goes.
@@ -46,9 +52,12 @@ pub struct ObjectDevice {
     name: PathBuf,
     size_bytes: u64,
     mode: Mode,
+    identity: Option<Identity>,
     /// Dropped first, so that the thread ends.
     requests: Option<mpsc::UnboundedSender<Request>>,
     thread: Option<JoinHandle<()>>,
+    /// Let go when all has ended.
+    _lock: Option<OwnedFd>,
 }
 
 impl ObjectDevice {
@@ -66,6 +75,7 @@ impl ObjectDevice {
                 let core = match mode {
                     Mode::Read => opening::open_to_read(bucket, options).await,
                     Mode::Write => opening::open(bucket, options).await,
+                    Mode::Continue => opening::open_again(bucket, options).await,
                 };
                 let core = match core {
                     Ok(core) => core,
@@ -78,7 +88,15 @@ impl ObjectDevice {
         });
         let thread = thread.map_err(|_| Error::Closed)?;
         let size_bytes = is_opened.recv().map_err(|_| Error::Closed)??;
-        Ok(Self { name, size_bytes, mode, requests: Some(requests), thread: Some(thread) })
+        let (requests, thread) = (Some(requests), Some(thread));
+        Ok(Self { name, size_bytes, mode, identity: None, requests, thread, _lock: None })
+    }
+
+    /// Says where it is, and which one. The lock is held until it is closed.
+    pub(crate) fn at(self, name: PathBuf, number: u64, lock: Option<OwnedFd>) -> Self {
+        let mut this = self;
+        (this.name, this.identity, this._lock) = (name, Some(Identity::of_address(number)), lock);
+        this
     }
 
     /// What was done since it was opened; bytes that are needed; bytes of all objects with data.
@@ -117,11 +135,7 @@ impl ObjectDevice {
     }
 
     fn failed(&self, operation: Operation, offset: u64, len: u64, error: Error) -> IoError {
-        let cause = match error {
-            Error::TakenOver => Cause::TakenOver,
-            error => Cause::Store { said: error.to_string() },
-        };
-        IoError::new(&self.name, operation, offset, len, cause)
+        IoError::new(&self.name, operation, offset, len, error.cause())
     }
 }
 
@@ -182,6 +196,14 @@ impl Device for ObjectDevice {
 
     fn is_read_only(&self) -> bool {
         self.mode == Mode::Read
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.identity
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { latency: Latency::Remote, overwriting: Overwriting::Elsewhere, ownership: Ownership::Last }
     }
 
     fn read(&self, offset: u64, len: usize) -> IoFuture<'_, IoBuf> {

@@ -1,5 +1,7 @@
 //! What can go wrong with a device in an object store.
 
+use ::device::Cause;
+
 use crate::bucket::BucketError;
 
 /// Why an operation failed.
@@ -79,6 +81,19 @@ pub enum Damage {
 }
 
 impl Error {
+    /// As devices say it.
+    pub(crate) fn cause(self) -> Cause {
+        use BucketError::{Refused, TooLong, Unsure};
+        match self {
+            Self::TakenOver => Cause::TakenOver,
+            Self::NoDevice { .. } => Cause::Missing,
+            Self::Store { error: Unsure(_) | Refused(_) | TooLong, .. } => {
+                Cause::Unreachable { said: self.to_string() }
+            }
+            error => Cause::Store { said: error.to_string() },
+        }
+    }
+
     /// An object is not what it should be.
     pub fn damaged(key: &str, what: Damage) -> Self {
         Self::Damaged { key: key.to_owned(), what }

@@ -22,6 +22,8 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | `address` | where a device is |
+//! | `opener` | devices by their addresses, for a pool |
 //! | [`bucket`] | what is asked of a store |
 //! | [`format`](mod@format) | objects to the byte |
 //! | `map` | where each sector is |
@@ -32,18 +34,22 @@
 //! | `requests` | asking again |
 //! | `error` | what can go wrong |
 
+mod address;
 pub mod bucket;
 mod core;
 mod device;
 mod error;
 pub mod format;
 mod map;
+mod opener;
 mod opening;
 mod probe;
 mod requests;
 
+pub use address::{Address, AddressError, Scheme};
 pub use core::{Core, Counts, Options};
 pub use device::{Mode, ObjectDevice};
 pub use error::{Damage, Error};
+pub use opener::{LOCKS_VARIABLE, ProvideError, provide, register};
 pub use opening::{create, open, open_to_read};
 pub use probe::{Lack, ProbeError, probe};

@@ -26,6 +26,7 @@ use crate::format::{
     commit_key, map_key,
 };
 use crate::map::Map;
+use crate::opener;
 use crate::requests;
 
 /// The least size of a device, in bytes.
@@ -49,6 +50,8 @@ pub(crate) struct Found {
     pub checkpoint: CheckpointNumber,
     /// The commit of that.
     pub stored: Sequence,
+    /// The opening that made the last commit.
+    pub epoch: Sequence,
 }
 
 /// Random numbers that no other opening has.
@@ -75,13 +78,25 @@ pub async fn create(bucket: &dyn Bucket, size_bytes: u64, options: &Options) -> 
     if !is_size(size_bytes) {
         return Err(Error::Size);
     }
-    let origin = Origin { device: random(), opening: u64::from_le_bytes(random()) };
-    let head = Head { origin, number: 0, data_bytes: 0 };
-    let device = format::encode(Kind::Device, head, Vec::new(), &size_bytes.to_le_bytes());
-    if !requests::create(bucket, DEVICE_KEY, &device, options.patience).await? {
+    let device = random();
+    let head = first_head(device);
+    let body = format::encode(Kind::Device, head, Vec::new(), &size_bytes.to_le_bytes());
+    if !requests::create(bucket, DEVICE_KEY, &body, options.patience).await? {
         return Err(Error::IsThere { address: bucket.address().to_owned() });
     }
-    let first = format::encode(Kind::Checkpoint, head, Vec::new(), &Checkpoint::default().body());
+    complete(bucket, device, options).await
+}
+
+/// The head of the first objects.
+fn first_head(device: [u8; 16]) -> Head {
+    let origin = Origin { device, opening: u64::from_le_bytes(random()) };
+    Head { origin, number: 0, data_bytes: 0 }
+}
+
+/// Makes the first checkpoint, if it is not there: one who makes a device may end before that.
+pub(crate) async fn complete(bucket: &dyn Bucket, device: [u8; 16], options: &Options) -> Result<(), Error> {
+    let body = Checkpoint::default().body();
+    let first = format::encode(Kind::Checkpoint, first_head(device), Vec::new(), &body);
     requests::create(bucket, &checkpoint_key(CheckpointNumber(0)), &first, options.patience).await?;
     Ok(())
 }
@@ -241,15 +256,15 @@ fn apply(map: &mut Map, sequence: Sequence, head: &Head, commit: &Commit) {
     }
 }
 
-/// The map of a checkpoint with the commits after it, and the last of them.
+/// The map of a checkpoint with the commits after it, the last of them, and the opening that made that.
 async fn replay(
     bucket: &dyn Bucket,
     origin: Origin,
     checkpoint: Checkpoint,
     sectors: u64,
     options: &Options,
-) -> Result<(Map, Sequence), Error> {
-    let at = checkpoint.sequence;
+) -> Result<(Map, Sequence, Sequence), Error> {
+    let (at, mut epoch) = (checkpoint.sequence, checkpoint.epoch);
     let mut map = Map::new(checkpoint.objects, checkpoint.regions);
     let mut last = at;
     let numbers = stream::iter((at.0 + 1..).map(Sequence));
@@ -260,16 +275,18 @@ async fn replay(
         for entry in &commit.entries {
             load(bucket, &mut map, (entry.sector, entry.sectors.into()), options).await?;
         }
-        last = last.next();
+        (last, epoch) = (last.next(), commit.epoch);
         apply(&mut map, last, &head, &commit);
     }
-    Ok((map, last))
+    Ok((map, last, epoch))
 }
 
-/// What the device is now.
-pub(crate) async fn find(bucket: &dyn Bucket, options: &Options) -> Result<Found, Error> {
-    let patience = options.patience;
-    let none = || Error::NoDevice { address: bucket.address().to_owned() };
+fn no_device(bucket: &dyn Bucket) -> Error {
+    Error::NoDevice { address: bucket.address().to_owned() }
+}
+
+/// The device's id, and its size in bytes.
+pub(crate) async fn device_of(bucket: &dyn Bucket, options: &Options) -> Result<([u8; 16], u64), Error> {
     let read_device = async || {
         let bytes = bucket.get_all(DEVICE_KEY, MAX_OBJECT_BYTES).await?;
         match format::decode(DEVICE_KEY, &bytes, Kind::Device, None, 0) {
@@ -279,28 +296,34 @@ pub(crate) async fn find(bucket: &dyn Bucket, options: &Options) -> Result<Found
             read => Ok(read),
         }
     };
-    let device = match requests::ask(bucket, DEVICE_KEY, patience, read_device).await {
-        Err(Error::Store { error: BucketError::Missing, .. }) => return Err(none()),
+    let device = match requests::ask(bucket, DEVICE_KEY, options.patience, read_device).await {
+        Err(Error::Store { error: BucketError::Missing, .. }) => return Err(no_device(bucket)),
         read => read??,
     };
     let size_bytes = format::number_of(DEVICE_KEY, &device.body)?;
     if !is_size(size_bytes) {
         return Err(Error::damaged(DEVICE_KEY, Damage::Body));
     }
+    Ok((device.head.origin.device, size_bytes))
+}
+
+/// What the device is now.
+pub(crate) async fn find(bucket: &dyn Bucket, options: &Options) -> Result<Found, Error> {
+    let (device, size_bytes) = device_of(bucket, options).await?;
     let (sectors, regions) = (size_bytes / SECTOR_BYTES, size_bytes.div_ceil(REGION_BYTES));
-    let origin = Origin { device: device.head.origin.device, opening: u64::from_le_bytes(random()) };
+    let origin = Origin { device, opening: u64::from_le_bytes(random()) };
     for _ in 0..TRIES {
         let Some((at, checkpoint)) = newest(bucket, origin.device, regions, options).await? else {
             // A device whose first checkpoint was not made has nothing.
-            return Err(none());
+            return Err(no_device(bucket));
         };
         let stored = checkpoint.sequence;
         let replayed = replay(bucket, origin, checkpoint, sectors, options).await;
         if !matches!(checkpoint_at(bucket, origin.device, at, regions, options).await?, At::Checkpoint(_)) {
             continue;
         }
-        let (map, last) = replayed?;
-        return Ok(Found { origin, size_bytes, map, last, checkpoint: at, stored });
+        let (map, last, epoch) = replayed?;
+        return Ok(Found { origin, size_bytes, map, last, checkpoint: at, stored, epoch });
     }
     Err(Error::damaged(&checkpoint_key(CheckpointNumber(0)), Damage::Missing))
 }
@@ -310,17 +333,34 @@ pub(crate) async fn find(bucket: &dyn Bucket, options: &Options) -> Result<Found
 /// # Errors
 /// There is none, it is damaged, the store does not answer, or others write and take it over all the time.
 pub async fn open(bucket: Arc<dyn Bucket>, options: Options) -> Result<Core, Error> {
+    open_if(bucket, options, |_| true).await
+}
+
+/// Opens the device to be written if this process wrote it last.
+///
+/// # Errors
+/// As of [`open`]; [`Error::TakenOver`] where others wrote it since.
+pub async fn open_again(bucket: Arc<dyn Bucket>, options: Options) -> Result<Core, Error> {
+    open_if(bucket, options, |found| opener::held(found.origin.device) == Some(found.epoch)).await
+}
+
+async fn open_if(
+    bucket: Arc<dyn Bucket>,
+    options: Options,
+    may: impl Fn(&Found) -> bool,
+) -> Result<Core, Error> {
     for _ in 0..TRIES {
         let mut found = find(&*bucket, &options).await?;
         let regions = found.size_bytes.div_ceil(REGION_BYTES);
         let (device, base) = (found.origin.device, found.checkpoint);
-        let taken = take_over(&*bucket, &mut found, &options).await;
+        let taken = take_over(&*bucket, &mut found, &options, &may).await;
         // If the owner before has superseded the checkpoint meanwhile, it may have deleted what this state
         // needs; and this opening's commit may be where an older one was deleted.
         if !matches!(checkpoint_at(&*bucket, device, base, regions, &options).await?, At::Checkpoint(_)) {
             continue;
         }
         if let Some(sequence) = taken? {
+            opener::is_held(device, sequence);
             return Ok(Core::new(bucket, found, Some(sequence), options));
         }
     }
@@ -332,9 +372,13 @@ async fn take_over(
     bucket: &dyn Bucket,
     found: &mut Found,
     options: &Options,
+    may: impl Fn(&Found) -> bool,
 ) -> Result<Option<Sequence>, Error> {
     let sectors = found.size_bytes / SECTOR_BYTES;
     for _ in 0..TRIES {
+        if !may(found) {
+            return Err(Error::TakenOver);
+        }
         let sequence = found.last.next();
         let commit =
             Commit { epoch: sequence, checkpoint: found.checkpoint, takes_over: true, entries: Vec::new() };
@@ -352,7 +396,7 @@ async fn take_over(
             load(bucket, &mut found.map, (entry.sector, entry.sectors.into()), options).await?;
         }
         apply(&mut found.map, sequence, &head, &commit);
-        found.last = sequence;
+        (found.last, found.epoch) = (sequence, commit.epoch);
     }
     Ok(None)
 }

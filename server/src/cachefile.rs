@@ -14,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use device::address::{is_address, is_complete};
 use ondisk::Guid;
 use ondisk::nvlist::{Encoding, NvValue, Nvlist};
 use ondisk::vdev_config::{PoolConfig, VdevConfig};
@@ -70,7 +71,8 @@ impl Cached {
     /// found.
     pub fn places(&self) -> impl Iterator<Item = &Path> {
         self.devices.iter().map(|(_, path)| path.as_path()).filter(|path| {
-            path.metadata().is_ok_and(|found| found.is_file() || found.file_type().is_block_device())
+            is_address(path)
+                || path.metadata().is_ok_and(|found| found.is_file() || found.file_type().is_block_device())
         })
     }
 }
@@ -78,7 +80,7 @@ impl Cached {
 fn collect(vdev: &VdevConfig, devices: &mut Vec<(Guid, PathBuf)>) {
     let path = vdev.path.as_ref().filter(|_| vdev.children.is_empty());
     if let Some(path) = path.map(|path| Path::new(std::ffi::OsStr::from_bytes(path.as_bytes())))
-        && path.is_absolute()
+        && is_complete(path)
     {
         devices.push((vdev.guid, path.to_owned()));
     }

@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
+use device::address::is_complete;
 use engine::pool::discovery::DEFAULT_DIRECTORIES;
 use ondisk::nearest::nearest;
 use server::api::{NewClass, NewDevices, NewLayout, NewVdev, VdevClass, VdevNode};
@@ -133,7 +134,7 @@ pub fn check_names(words: &[String]) -> Result<()> {
     let is_device =
         |name: &Path| DEFAULT_DIRECTORIES.iter().any(|place| Path::new(place).join(name).exists());
     let named = words.iter().filter(|word| group_of(word).is_none()).map(Path::new);
-    let Some(name) = named.filter(|word| !word.is_absolute()).find(|word| !is_device(word)) else {
+    let Some(name) = named.filter(|word| !is_complete(word)).find(|word| !is_device(word)) else {
         return Ok(());
     };
     let shown = name.display();

@@ -46,12 +46,22 @@ impl Allocator {
         max_bytes: u64,
         txg: Txg,
     ) -> Vec<Run> {
+        self.borrow_within(id, &[(from, to)], min, (max_runs, max_bytes), txg)
+    }
+
+    /// The same of what is free of several ranges, which are in order.
+    pub fn borrow_within(
+        &self,
+        id: MetaslabId,
+        ranges: &[(u64, u64)],
+        min: u64,
+        (max_runs, max_bytes): (usize, u64),
+        txg: Txg,
+    ) -> Vec<Run> {
         let mut state = self.state();
         let Ok(group) = state.group(id.vdev) else { return Vec::new() };
         let Some(metaslab) = group.metaslab_mut(id.place) else { return Vec::new() };
-        let within = metaslab.free_runs().into_iter().map(|(start, end)| (start.max(from), end.min(to)));
-        let long: Vec<(u64, u64)> =
-            within.filter(|(start, end)| start + min.max(1) <= *end).take(max_runs).collect();
+        let long = common(&metaslab.free_runs(), ranges, min.max(1), max_runs);
         let mut runs = Vec::new();
         let mut bytes = 0;
         for (from, to) in long {
@@ -85,11 +95,12 @@ impl Allocator {
         }
     }
 
-    /// The ranges that became free since the last call, by metaslab; some of them may be in use again.
-    pub fn take_freed(&self) -> Vec<(MetaslabId, Vec<(u64, u64)>)> {
+    /// The ranges that became free since the last call, by metaslab of the top-level vdevs that `is_meant`
+    /// selects; some of them may be in use again.
+    pub fn take_freed(&self, is_meant: impl Fn(VdevId) -> bool) -> Vec<(MetaslabId, Vec<(u64, u64)>)> {
         let mut state = self.state();
         let mut all = Vec::new();
-        for id in state.metaslab_ids() {
+        for id in state.metaslab_ids().into_iter().filter(|id| is_meant(id.vdev)) {
             let freed = state.metaslab_mut(id).map(Metaslab::take_freed).unwrap_or_default();
             if !freed.is_empty() {
                 all.push((id, freed.iter().collect()));
@@ -97,6 +108,25 @@ impl Allocator {
         }
         all
     }
+}
+
+/// The parts of at least `min` bytes that two lists of ranges in order have in common, at most so many.
+fn common(one: &[(u64, u64)], other: &[(u64, u64)], min: u64, most: usize) -> Vec<(u64, u64)> {
+    let (mut parts, mut at) = (Vec::new(), 0);
+    for (start, end) in one {
+        // Ranges that end before this one end before all that follow.
+        at += other[at..].partition_point(|(_, ends)| ends <= start);
+        for (from, to) in other[at..].iter().take_while(|(from, _)| from < end) {
+            let part = (*start.max(from), *end.min(to));
+            if part.0 + min <= part.1 {
+                if parts.len() == most {
+                    return parts;
+                }
+                parts.push(part);
+            }
+        }
+    }
+    parts
 }
 
 impl State {
@@ -111,5 +141,22 @@ impl State {
 
     fn metaslab_mut(&mut self, id: MetaslabId) -> Option<&mut Metaslab> {
         self.group(id.vdev).ok()?.metaslab_mut(id.place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_lists_have_in_common_is_found_in_one_pass() {
+        let free = [(0, 10), (20, 30), (40, 100)];
+        let freed = [(5, 25), (26, 27), (29, 41), (50, 60), (70, 80), (95, 120)];
+        let all = [(5, 10), (20, 25), (26, 27), (29, 30), (40, 41), (50, 60), (70, 80), (95, 100)];
+        assert_eq!(common(&free, &freed, 1, usize::MAX), all);
+        assert_eq!(common(&freed, &free, 1, usize::MAX), all);
+        assert_eq!(common(&free, &freed, 5, usize::MAX), [(5, 10), (20, 25), (50, 60), (70, 80), (95, 100)]);
+        assert_eq!(common(&free, &freed, 1, 2), all[..2]);
+        assert_eq!(common(&free, &[], 1, 9), []);
     }
 }

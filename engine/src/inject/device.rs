@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use ::device::simulated::{Clock, RealClock};
-use ::device::{Cause, Device, Identity, IgnorePoison, IoBuf, IoError, IoFuture, SectorSizes, SharedBuf};
+use ::device::{
+    Cause, Device, Identity, IgnorePoison, IoBuf, IoError, IoFuture, SectorSizes, SharedBuf, Traits,
+};
 use ondisk::Guid;
 
 use super::{DeviceError, Fault, Injections, LabelPart, Operation, flip_bit};
@@ -179,6 +181,10 @@ impl Device for InjectedDevice {
 
     fn identity(&self) -> Option<Identity> {
         self.inner.identity()
+    }
+
+    fn traits(&self) -> Traits {
+        self.inner.traits()
     }
 
     fn modelled(&self) -> Option<String> {

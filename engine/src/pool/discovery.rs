@@ -20,6 +20,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use device::address::is_address;
 use device::{Device, Lock, OpenOptions};
 use futures_util::future::ready;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -229,7 +230,7 @@ pub async fn scan<P: AsRef<Path>>(places: &[P]) -> Result<Vec<FoundPool>> {
     Ok(group(examined.filter_map(ready).collect().await))
 }
 
-/// The files and block devices at `places`, each once however many names it has.
+/// The files and block devices at `places`, and addresses among them, each once however many names it has.
 ///
 /// # Errors
 /// A place that does not exist, cannot be listed, or is of another kind.
@@ -237,6 +238,10 @@ pub fn device_paths<P: AsRef<Path>>(places: &[P]) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for place in places {
         let place = place.as_ref();
+        if is_address(place) {
+            paths.push(place.to_owned());
+            continue;
+        }
         let what = || format!("cannot look for devices in {}", place.display());
         let metadata = std::fs::metadata(place).map_err(|error| Error::os(what(), &error))?;
         if metadata.is_file() || metadata.file_type().is_block_device() {

@@ -54,13 +54,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use device::{Cause, Device, IgnorePoison, IoError, OpenOptions};
+use device::address::{is_address, is_complete};
+use device::{Cause, Device, IgnorePoison, IoError, OpenOptions, Ownership};
 use ondisk::Guid;
 
 use super::capacity::usable_bytes;
 use super::errors::Kinds;
 use super::label::{best_label, can_read_labels, read_labels};
-use super::open::open_for_writing;
+use super::open::open_again;
 use super::release::release;
 use super::spares::IN_USE;
 use super::topology::parent_of_vdev;
@@ -365,11 +366,13 @@ impl VdevTree {
             return false;
         }
         // What is in its place counts, and not what was there when it was opened.
-        let device = match path.filter(|path| path.is_absolute()) {
-            Some(path) if !path.exists() => None,
+        let own = slot.device().filter(|device| device.traits().ownership == Ownership::Last);
+        let device = match path.filter(|path| is_complete(path)) {
+            _ if own.is_some() => own,
+            Some(path) if !is_address(path) && !path.exists() => None,
             Some(path) => {
-                let opened = OpenOptions::read_only().open(path).ok();
-                opened.map(|device| self.injected(leaf, Arc::new(device)))
+                let opened = OpenOptions::read_only().open_device(path).ok();
+                opened.map(|device| self.injected(leaf, device))
             }
             None => slot.device(),
         };
@@ -384,16 +387,19 @@ impl VdevTree {
         if self.injections.fails_to_open(leaf.guid) {
             return Status::new(State::CantOpen, Aux::OpenFailed);
         }
-        if let Some(device) = slot.device()
-            && probe(&*device).await.is_ok()
-        {
-            return self.validated(leaf, pool, &*device).await;
-        }
         let cannot_open = Status::new(State::CantOpen, Aux::OpenFailed);
-        let Some(path) = path.filter(|path| path.is_absolute()) else { return cannot_open };
+        if let Some(device) = slot.device() {
+            match probe(&*device).await {
+                Ok(()) => return self.validated(leaf, pool, &*device).await,
+                // It has what was written to it, and goes on by itself.
+                Err(_) if device.traits().ownership == Ownership::Last => return cannot_open,
+                Err(_) => {}
+            }
+        }
+        let Some(path) = path.filter(|path| is_complete(path)) else { return cannot_open };
         // A file is locked while it is open.
         drop(slot.replace(None));
-        let device = match open_for_writing(path, leaf.ashift) {
+        let device = match open_again(path, leaf.ashift) {
             Ok(device) => device,
             Err(error) => {
                 tracing::info!(%error, "the device of a pool cannot be opened");

@@ -45,8 +45,20 @@ pub fn reopen_for_writing(device: &Arc<dyn Device>, ashift: u32) -> Result<Optio
 /// # Errors
 /// See [`reopen_for_writing`].
 pub fn open_for_writing(path: &Path, ashift: u32) -> Result<Arc<dyn Device>, IoError> {
-    let sector_bytes = 1u32.checked_shl(ashift).unwrap_or(512);
-    OpenOptions::read_write().unit_at_most(sector_bytes).open_device(path)
+    for_sectors(ashift).open_device(path)
+}
+
+/// The same for a pool that is open and had the device open before: not one that another host has opened
+/// since.
+///
+/// # Errors
+/// See [`reopen_for_writing`].
+pub(super) fn open_again(path: &Path, ashift: u32) -> Result<Arc<dyn Device>, IoError> {
+    for_sectors(ashift).continuing().open_device(path)
+}
+
+fn for_sectors(ashift: u32) -> OpenOptions {
+    OpenOptions::read_write().unit_at_most(1u32.checked_shl(ashift).unwrap_or(512))
 }
 
 /// Prepares a whole disk for a pool: partitions it, and opens the pool's partition. All data on the disk are

@@ -25,12 +25,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use device::address::is_complete;
 use device::{Device, Identity, IgnorePoison, IoError, OpenOptions};
 use ondisk::vdev_config::{PoolConfig, PoolState};
 use ondisk::{Guid, Txg};
 
 use super::label::{best_label, read_labels};
-use super::open::open_for_writing;
+use super::open::open_again;
 use super::slot::WeakSlot;
 use super::{Aux, Kind, Lasting, State, Status, Vdev, VdevTree};
 use crate::events::Reporter;
@@ -250,11 +251,11 @@ impl VdevTree {
         if let Some(device) = open.filter(|device| device.identity().is_none()) {
             return self.settle_spare(spare, pool, device).await;
         }
-        let Some(path) = path.filter(|path| path.is_absolute()) else { return Found::Settled };
-        let Ok(looked_at) = OpenOptions::read_only().open(path) else {
+        let Some(path) = path.filter(|path| is_complete(path)) else { return Found::Settled };
+        let Ok(looked_at) = OpenOptions::read_only().open_device(path) else {
             return self.set_spare(spare, None, (AWAY, None));
         };
-        let looked_at = self.injected(spare, Arc::new(looked_at));
+        let looked_at = self.injected(spare, looked_at);
         let identity = looked_at.identity();
         let status = status_by(spare, pool, &label_of(&*looked_at).await);
         if !status.is_readable() {
@@ -262,7 +263,7 @@ impl VdevTree {
         }
         // Its own opening is a lock too.
         drop(slot.replace(None));
-        let opened = shared(&*looked_at).map_or_else(|| open_for_writing(path, spare.ashift), Ok);
+        let opened = shared(&*looked_at).map_or_else(|| open_again(path, spare.ashift), Ok);
         match opened {
             Ok(device) => {
                 let device = self.injected(spare, device);

@@ -2,10 +2,14 @@
 //!
 //! An object is written beside its place, made durable, and moved there at once: by a hard link where it must
 //! not be there yet, else by renaming. Nothing of a key leads out of the folder.
+//!
+//! The folder is held open. So when it is moved, or another filesystem is mounted on it, it is still the same
+//! one: objects are never made beside those that belong to them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +25,9 @@ const UNFINISHED: &str = ".unfinished-";
 /// A folder with objects.
 #[derive(Debug)]
 pub struct FolderBucket {
+    /// Through the system's link to what is held open.
     folder: PathBuf,
+    held: File,
     address: String,
     /// Distinguishes unfinished files of one process.
     count: AtomicU64,
@@ -39,7 +45,9 @@ impl FolderBucket {
             File::open(parent)?.sync_all()?;
         }
         let address = format!("file://{}", folder.display());
-        Ok(Self { folder, address, count: AtomicU64::new(0) })
+        let held = File::open(&folder)?;
+        let folder = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+        Ok(Self { folder, held, address, count: AtomicU64::new(0) })
     }
 
     fn path(&self, key: &str) -> Result<PathBuf, BucketError> {
@@ -60,9 +68,11 @@ impl FolderBucket {
         let unfinished = parent.join(format!("{UNFINISHED}{}-{count}-{name}", std::process::id()));
         let written = (|| {
             if !parent.exists() {
-                fs::create_dir_all(parent)?;
                 // Keys have one folder at most, whose own name is to last too.
-                File::open(&self.folder)?.sync_all()?;
+                match fs::create_dir(parent) {
+                    Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                    _ => self.held.sync_all()?,
+                }
             }
             // One of an earlier process with this number is not in use.
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&unfinished)?;

@@ -10,12 +10,24 @@ use bytes::Bytes;
 use super::{Bucket, BucketError, BucketFuture, Listed};
 
 /// Objects in memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MemoryBucket {
+    address: String,
     objects: Mutex<BTreeMap<String, Bytes>>,
 }
 
+impl Default for MemoryBucket {
+    fn default() -> Self {
+        Self::named("memory:".into())
+    }
+}
+
 impl MemoryBucket {
+    /// One that calls itself so.
+    pub fn named(address: String) -> Self {
+        Self { address, objects: Mutex::default() }
+    }
+
     /// The objects.
     pub fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Bytes>> {
         self.objects.lock().ignore_poison()
@@ -28,7 +40,7 @@ impl MemoryBucket {
 
 impl Bucket for MemoryBucket {
     fn address(&self) -> &str {
-        "memory:"
+        &self.address
     }
 
     fn create(&self, key: &str, body: Bytes) -> BucketFuture<'_, ()> {

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::format::{
     self, Commit, Entry, HEAD_BYTES, Head, Kind, ObjectId, Place, SECTOR_BYTES, Sequence, commit_key,
 };
+use crate::opener;
 use crate::requests::{self, Waits};
 
 /// How many entries a commit has at most; more are made in several.
@@ -84,6 +85,7 @@ impl Shared {
             state.unsent.remove(&own);
             state.unsent_bytes -= inline_bytes;
             if takes_over {
+                opener::is_held(state.origin.device, sequence);
                 state.epoch = Some(sequence);
                 state.count = 0;
             } else if inline_bytes == 0 {

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use device::Device;
+use device::{Device, Overwriting};
 use futures_util::future::join_all;
+use ondisk::VdevId;
 use ondisk::label::aligned_size;
 use ondisk::vdev_config::VdevKind;
 
@@ -47,7 +48,21 @@ pub(super) struct Range<'a> {
     pub end: u64,
 }
 
+impl Vdev {
+    /// Whether it is a leaf whose device keeps what was freed until it is discarded.
+    pub(crate) fn keeps_freed(&self) -> bool {
+        let Kind::Leaf(slot) = &self.kind else { return false };
+        slot.device().is_some_and(|device| device.traits().overwriting == Overwriting::Elsewhere)
+    }
+}
+
 impl VdevTree {
+    /// The top-level vdevs with leaves that keep what was freed until it is discarded.
+    pub(crate) fn tops_that_keep_freed(&self) -> Vec<VdevId> {
+        let tops = self.tops.iter().enumerate().filter(|(_, top)| top.walk().any(Vdev::keeps_freed));
+        tops.map(|(id, _)| VdevId(id as u32)).collect()
+    }
+
     /// Discards ranges, on the leaves that `is_chosen` selects. Returns the number of device bytes that were
     /// discarded.
     pub async fn discard(&self, unused: &[Unused], is_chosen: &(dyn Fn(&Vdev) -> bool + Sync)) -> u64 {

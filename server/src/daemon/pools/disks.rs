@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::address::{is_address, is_complete};
 use device::signatures::{SIGNATURE_BYTES, Signature, signature};
 use device::{Cause, Device, MemoryDevice, OpenOptions, in_words};
 use engine::env::{Env, System};
@@ -117,7 +118,8 @@ pub(in crate::daemon) async fn open(
                     )));
                 }
                 seen.push(same);
-                leaves.push(open_one(&path, doing, (open_pools, ashift, role), faults).await?);
+                leaves
+                    .push(open_one(&path, doing, (open_pools, ashift, role, allowed.in_use), faults).await?);
             }
             Ok(leaves)
         };
@@ -230,7 +232,7 @@ fn class(class: NewClass) -> Class {
 
 /// Where a device is: at its absolute path, or by its name in one of the directories of devices.
 fn find(path: &Path) -> Result<PathBuf, ApiError> {
-    if path.is_absolute() {
+    if is_complete(path) {
         return Ok(path.to_owned());
     }
     let mut places = DEFAULT_DIRECTORIES.iter().map(|directory| Path::new(directory).join(path));
@@ -245,9 +247,12 @@ fn find(path: &Path) -> Result<PathBuf, ApiError> {
 async fn open_one(
     path: &Path,
     doing: &str,
-    (open_pools, ashift, role): (&[(Guid, String)], Option<u8>, Role),
+    (open_pools, ashift, role, may_be_in_use): (&[(Guid, String)], Option<u8>, Role, bool),
     faults: &mut Faults,
 ) -> Result<NewLeaf, ApiError> {
+    if is_address(path) {
+        return open_address(path, doing, (open_pools, may_be_in_use), faults).await;
+    }
     let shown = path.display();
     let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -307,6 +312,38 @@ async fn open_one(
         faults.forcible.push(format!("{shown} contains a filesystem of type '{kind}'"));
     }
     Ok(new(device))
+}
+
+/// A device in an object store, which is made if there is none.
+async fn open_address(
+    path: &Path,
+    doing: &str,
+    (open_pools, may_be_in_use): (&[(Guid, String)], bool),
+    faults: &mut Faults,
+) -> Result<NewLeaf, ApiError> {
+    let text = path.to_str().ok_or_else(|| ApiError::invalid(format!("{doing}: an address is text")))?;
+    let failed = |error: &dyn std::fmt::Display| ApiError::failed(format!("{doing}: {error}"));
+    let address = objects::provide(text).map_err(|error| failed(&error))?;
+    let path = PathBuf::from(address.to_string());
+    let shown = path.display();
+    let new = |device| NewLeaf { device, path: path.clone(), is_file: true, whole_disk: false };
+    // Before it is taken over from a host that may have it.
+    let looked_at = OpenOptions::read_only().open_device(&path).map_err(|error| failed(&error))?;
+    if let Some(user) = user_of(Arc::clone(&looked_at), open_pools).await {
+        let list = if user.force_helps { &mut faults.forcible } else { &mut faults.errors };
+        list.push(format!("{shown} is {}", user.how));
+        if !(user.force_helps && may_be_in_use) {
+            return Ok(new(looked_at));
+        }
+    }
+    match OpenOptions::read_write().open_device(&path) {
+        Ok(device) => Ok(new(device)),
+        Err(error) if matches!(error.cause, Cause::InUse) => {
+            faults.errors.push(format!("{shown} is in use by another process"));
+            Ok(new(looked_at))
+        }
+        Err(error) => Err(failed(&error)),
+    }
 }
 
 /// The present contents of a disk.

@@ -14,6 +14,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use device::address::is_address;
 use engine::pool::discovery::{self, DEFAULT_DIRECTORIES, FoundPool};
 use ondisk::vdev_config::PoolState;
 
@@ -98,7 +99,8 @@ impl Daemon {
             // Disks get other names. Files were moved, or came later than the file, mostly beside the others.
             let defaults = DEFAULT_DIRECTORIES.iter().map(PathBuf::from);
             let paths = cached.iter().flat_map(|pool| &pool.devices).map(|(_, path)| path);
-            let beside = paths.filter_map(|path| path.parent()).map(Path::to_owned);
+            let beside =
+                paths.filter(|path| !is_address(path)).filter_map(|path| path.parent()).map(Path::to_owned);
             let places: BTreeSet<PathBuf> = defaults.chain(beside).filter(|path| path.exists()).collect();
             found = discovery::scan(&known.iter().cloned().chain(places).collect::<Vec<_>>()).await?;
         }

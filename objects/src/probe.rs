@@ -174,8 +174,12 @@ impl Probe<'_> {
             Some(Made::Perhaps) if winners == 0 => {}
             // Of several that were told so, one is there.
             _ if winners > 1 => {}
-            _ if winners == 0 => drop(lacks.insert(Lack::NoneMakes)),
-            _ => drop(lacks.insert(Lack::OldReads)),
+            _ if winners == 0 => {
+                lacks.insert(Lack::NoneMakes);
+            }
+            _ => {
+                lacks.insert(Lack::OldReads);
+            }
         }
         if self.make(key, &Bytes::from_static(b"too late")).await? == Made::Yes
             || self.read(key).await? != there
@@ -219,7 +223,7 @@ impl Probe<'_> {
                 match requests::ask(self.bucket, &key, self.patience, ask).await {
                     Ok(()) => {}
                     Err(Error::Store { error: BucketError::Missing, .. }) => {
-                        drop(lacks.insert(Lack::DeletedBlocks))
+                        lacks.insert(Lack::DeletedBlocks);
                     }
                     Err(error) => return Err(error),
                 }

@@ -141,6 +141,8 @@ impl S3Bucket {
         let is_plain = |one: u8| one.is_ascii_alphanumeric() || b"-_.".contains(&one);
         let is_word = |word: &str| !word.is_empty() && !word.starts_with('.') && word.bytes().all(is_plain);
         match (key.is_empty(), key.split('/').all(is_word)) {
+            // A host has a path at least.
+            (true, _) if self.base.split('/').count() == 3 => Ok(format!("{}/{query}", self.base)),
             (true, _) => Ok(format!("{}{query}", self.base)),
             (false, true) => Ok(format!("{}/{}{key}{query}", self.base, self.prefix)),
             (false, false) => Err(BucketError::Refused(format!("'{key}' is no key"))),

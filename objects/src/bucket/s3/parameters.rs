@@ -25,7 +25,7 @@ pub enum S3Error {
     Express(String),
     /// The prefix of keys.
     #[error(
-        "'{0}' is no prefix: words of letters, digits, '-', '_', '.', '=' and '+', with '/' between them"
+        "'{0}' is no prefix: words of letters, digits, '-', '_' and '.', with '/' between them"
     )]
     Prefix(String),
     /// A parameter that there is not.
@@ -147,7 +147,7 @@ impl Parameters {
             return Err(S3Error::Express(bucket.to_owned()));
         }
         let prefix = prefix.trim_matches('/');
-        if prefix.len() > 512 || !prefix.is_empty() && !prefix.split('/').all(|word| is_word(word, "-_.=+")) {
+        if prefix.len() > 512 || !prefix.is_empty() && !prefix.split('/').all(|word| is_word(word, "-_.")) {
             return Err(S3Error::Prefix(shown(prefix)));
         }
         let (mut named, mut region, mut profile) = (None, None, None);
@@ -201,7 +201,7 @@ impl Parameters {
         Ok(Self { endpoint, is_in_path, prefix, region, profile, concurrency, timeout, address })
     }
 
-    /// Where keys are appended to: scheme, host, and the bucket in one of them. No `/` at the end.
+    /// Where the bucket is: scheme, host, and its name in the host or in the path. No `/` at the end.
     pub fn base(&self, bucket: &str, region: &str) -> String {
         let aws = || ("https", format!("s3.{region}.amazonaws.com"));
         let (scheme, host) = self.endpoint.clone().unwrap_or_else(aws);
@@ -242,7 +242,7 @@ mod tests {
             assert!(matches!(parse(bucket, "", &[]), Err(S3Error::Bucket(_))), "{bucket}");
         }
         assert!(matches!(parse("x--use1-az4--x-s3", "", &[]), Err(S3Error::Express(_))));
-        for prefix in ["a//b", "../x", "a/./b", "a b", "a?b", "a%2e"] {
+        for prefix in ["a//b", "../x", "a/./b", "a b", "a?b", "a%2e", "a=b", "a+b"] {
             assert!(matches!(parse("tank", prefix, &[]), Err(S3Error::Prefix(_))), "{prefix}");
         }
         let secrets = [

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use ::device::{IgnorePoison, in_words};
 
-use crate::bucket::{Bucket, FolderBucket, MODELS, MemoryBucket, ModelledBucket, StoreModel};
+use crate::bucket::{Bucket, FolderBucket, MODELS, MemoryBucket, ModelledBucket, S3Bucket, StoreModel};
 
 /// What a place lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,17 +29,20 @@ pub enum Scheme {
     File,
     /// The memory of this process.
     Memory,
+    /// A store that speaks S3.
+    S3,
 }
 
 impl Scheme {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::File, Self::Memory];
+    pub const ALL: [Self; 3] = [Self::S3, Self::File, Self::Memory];
 
     /// As addresses have it.
     pub fn word(self) -> &'static str {
         match self {
             Self::File => "file",
             Self::Memory => "memory",
+            Self::S3 => "s3",
         }
     }
 }
@@ -116,6 +119,8 @@ impl FromStr for Address {
                     return Err(fail(format!("model is one of {}", known.join(", "))));
                 }
                 ("model", Scheme::File | Scheme::Memory) => {}
+                // Judged when the bucket is opened.
+                (_, Scheme::S3) => {}
                 (_, Scheme::File | Scheme::Memory) => {
                     return Err(fail(format!("{}:// has no parameter '{name}'", scheme.word())));
                 }
@@ -170,6 +175,15 @@ impl Address {
     fn plain_bucket(&self, make: bool) -> Result<Arc<dyn Bucket>, AddressError> {
         let fail = |why: String| AddressError { address: self.to_string(), why };
         match self.scheme {
+            Scheme::S3 => {
+                let (bucket, prefix) = self.place.split_once('/').unwrap_or((&self.place, ""));
+                // A parameter may be a secret that does not belong there, and is not repeated.
+                let address = format!("s3://{}", self.place);
+                S3Bucket::open(bucket, prefix, &self.parameters).map_or_else(
+                    |error| Err(AddressError { address, why: error.to_string() }),
+                    |bucket| Ok(Arc::new(bucket) as Arc<dyn Bucket>),
+                )
+            }
             Scheme::Memory => {
                 static ALL: OnceLock<Mutex<BTreeMap<String, Arc<MemoryBucket>>>> = OnceLock::new();
                 let mut all = ALL.get_or_init(Mutex::default).lock().ignore_poison();
@@ -196,6 +210,7 @@ impl Address {
             Scheme::File => Path::new(&self.place)
                 .canonicalize()
                 .map_or_else(|_| self.place.clone(), |folder| folder.display().to_string()),
+            Scheme::S3 => self.place.clone(),
             // Of this process only.
             Scheme::Memory => format!("{}\0{}", self.place, std::process::id()),
         };
@@ -216,7 +231,7 @@ mod tests {
         assert_eq!((right.to_string().as_str(), right.size_bytes()), ("file:///srv/pool", Some(10 << 30)));
         for (address, why) in [
             ("/srv/pool", "an address is SCHEME://PLACE"),
-            ("ftp://x/y", "it begins with file:// or"),
+            ("ftp://x/y", "it begins with s3:// or"),
             ("file://srv/pool", "from / on"),
             ("file:///", "names no place"),
             ("file:///srv?size=big", "'big' is no size"),

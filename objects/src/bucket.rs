@@ -7,6 +7,7 @@ mod faulty;
 mod folder;
 mod memory;
 mod modelled;
+mod s3;
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -18,6 +19,7 @@ pub use faulty::{Fault, FaultyBucket};
 pub use folder::FolderBucket;
 pub use memory::MemoryBucket;
 pub use modelled::{MODELS, ModelledBucket, Prices, Requests, StoreModel};
+pub use s3::{S3Bucket, S3Error};
 
 /// The result of a request, to be awaited.
 pub type BucketFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, BucketError>> + Send + 'a>>;

@@ -32,6 +32,7 @@
 //! | [`check`] | what is needed, whether it is right, and what is left over |
 //! | `device` | the device as the pool has it |
 //! | [`lease`] | a sign of life of the owner, for hosts that stand by |
+//! | `probe` | whether a store keeps to what is relied on |
 //! | `requests` | asking again |
 //! | `error` | what can go wrong |
 
@@ -46,6 +47,7 @@ pub mod lease;
 mod map;
 mod opener;
 mod opening;
+mod probe;
 mod requests;
 
 pub use address::{Address, AddressError, Scheme};
@@ -54,3 +56,4 @@ pub use device::{Mode, ObjectDevice};
 pub use error::{Damage, Error};
 pub use opener::{LOCKS_VARIABLE, ProvideError, provide, register};
 pub use opening::{create, open, open_to_read};
+pub use probe::{Lack, ProbeError, probe};

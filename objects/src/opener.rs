@@ -28,6 +28,7 @@ use crate::device::{Mode, ObjectDevice};
 use crate::error::Error;
 use crate::format::Sequence;
 use crate::opening;
+use crate::probe::{self, ProbeError};
 
 /// The variable with the folder of the locks of this host.
 pub const LOCKS_VARIABLE: &str = "CENOTE_HOST_LOCKS";
@@ -86,7 +87,13 @@ pub fn provide(text: &str) -> Result<Address, ProvideError> {
         match (opening::device_of(&*bucket, &options).await, address.size_bytes()) {
             (Ok((_, there)), Some(asked)) if there != asked => Err(ProvideError::OtherSize { there, asked }),
             (Ok((device, _)), _) => Ok(opening::complete(&*bucket, device, &options).await?),
-            (Err(Error::NoDevice { .. }), Some(size)) => Ok(opening::create(&*bucket, size, &options).await?),
+            (Err(Error::NoDevice { .. }), Some(size)) => {
+                // Folders and memory do what is relied on.
+                if address.scheme() == Scheme::S3 {
+                    probe::probe(&*bucket, OPENING_PATIENCE).await?;
+                }
+                Ok(opening::create(&*bucket, size, &options).await?)
+            }
             (Err(Error::NoDevice { address }), None) => Err(ProvideError::NoSize { address }),
             (Err(error), _) => Err(error.into()),
         }
@@ -114,6 +121,9 @@ pub enum ProvideError {
         /// What was asked for, in bytes.
         asked: u64,
     },
+    /// The store is not safe.
+    #[error("{0}")]
+    Unsafe(#[from] ProbeError),
     /// The store, or what is there.
     #[error("{0}")]
     Store(#[from] Error),

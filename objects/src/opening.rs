@@ -55,7 +55,7 @@ pub(crate) struct Found {
 }
 
 /// Random numbers that no other opening has.
-fn random<const N: usize>() -> [u8; N] {
+pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let filled = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes);
     if filled.is_err() {

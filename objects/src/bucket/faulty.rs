@@ -10,7 +10,7 @@ use ::device::IgnorePoison;
 use bytes::Bytes;
 use fastrand::Rng;
 
-use super::{Bucket, BucketError, BucketFuture, Listed, MemoryBucket};
+use super::{Bucket, BucketError, BucketFuture, Listed};
 
 /// What goes wrong, each as one request in so many; 0 for never.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,7 +38,7 @@ enum Copy {
 /// A client's view of a bucket, with faults.
 #[derive(Debug)]
 pub struct FaultyBucket {
-    below: Arc<MemoryBucket>,
+    below: Arc<dyn Bucket>,
     fault: Fault,
     rng: Mutex<Rng>,
     copies: Mutex<VecDeque<Copy>>,
@@ -49,7 +49,7 @@ pub struct FaultyBucket {
 
 impl FaultyBucket {
     /// A view with these faults.
-    pub fn new(below: Arc<MemoryBucket>, fault: Fault, seed: u64) -> Self {
+    pub fn new(below: Arc<dyn Bucket>, fault: Fault, seed: u64) -> Self {
         let rng = Mutex::new(Rng::with_seed(seed));
         let (copies, lists) = (Mutex::default(), Mutex::default());
         Self { below, fault, rng, copies, lists, left: AtomicU64::new(u64::MAX) }

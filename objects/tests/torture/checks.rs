@@ -159,7 +159,7 @@ async fn life(
     (rng, next): (&mut Rng, &mut u64),
     why: &str,
 ) -> Option<(Core, Arc<FaultyBucket>)> {
-    let client = Arc::new(FaultyBucket::new(Arc::clone(store), faults(rng), rng.u64(..)));
+    let client = Arc::new(FaultyBucket::new(Arc::clone(store) as _, faults(rng), rng.u64(..)));
     client.cut_after(if rng.u32(..3) > 0 { rng.u64(1..500) } else { u64::MAX });
     let steps = rng.u32(1..300);
     let live = async {
@@ -221,7 +221,7 @@ fn after_a_history(seed: u64) {
         let segments = objects.left.iter().filter(others).count() as u64;
         assert_eq!(report.garbage.segments.count, segments, "{why}: {report:?}");
         // As much as is safe beside an owner, by a client with faults and a listing that may be old.
-        let faulty = FaultyBucket::new(Arc::clone(&store), faults(&mut rng), rng.u64(..));
+        let faulty = FaultyBucket::new(Arc::clone(&store) as _, faults(&mut rng), rng.u64(..));
         let faulty = Arc::new(faulty) as Arc<dyn Bucket>;
         let removing = CheckOptions { remove: true, ..options.clone() };
         let report = checked(&faulty, &removing).await.unwrap();
@@ -243,7 +243,7 @@ fn after_a_history(seed: u64) {
 async fn checks(store: Arc<MemoryBucket>, mut rng: Rng, is_over: Rc<Cell<bool>>, why: String) -> u64 {
     let mut removed = 0;
     while !is_over.get() {
-        let client = Arc::new(FaultyBucket::new(Arc::clone(&store), faults(&mut rng), rng.u64(..)));
+        let client = Arc::new(FaultyBucket::new(Arc::clone(&store) as _, faults(&mut rng), rng.u64(..)));
         let bucket = Arc::clone(&client) as Arc<dyn Bucket>;
         let patience = Duration::from_secs(rng.u64(5..60));
         let options = CheckOptions {
@@ -491,7 +491,8 @@ fn what_is_not_of_the_device_is_left_alone() {
         assert!(report.is_right(), "{report:?}");
         assert_eq!(report.foreign.count, 4);
         assert!(store.objects().contains_key("segment/0000000000000001"));
-        let none = Arc::new(FaultyBucket::new(Arc::default(), Fault::default(), 1)) as Arc<dyn Bucket>;
+        let none = Arc::new(FaultyBucket::new(Arc::new(MemoryBucket::default()), Fault::default(), 1))
+            as Arc<dyn Bucket>;
         assert!(matches!(checked(&none, &options).await, Err(Error::NoDevice { .. })));
     });
 }

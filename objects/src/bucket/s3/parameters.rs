@@ -24,9 +24,7 @@ pub enum S3Error {
     #[error("'{0}' is a directory bucket of S3 Express, which Cenote does not know; take a general one")]
     Express(String),
     /// The prefix of keys.
-    #[error(
-        "'{0}' is no prefix: words of letters, digits, '-', '_' and '.', with '/' between them"
-    )]
+    #[error("'{0}' is no prefix: words of letters, digits, '-', '_' and '.', with '/' between them")]
     Prefix(String),
     /// A parameter that there is not.
     #[error(

@@ -106,7 +106,7 @@ fn answers_that_are_not_sure_are_told_apart_from_those_that_are() {
         for fault in unsure {
             after(fault.clone());
             assert!(is_unsure(&bucket.create("new", Bytes::new()).await), "{fault:?}");
-            server.settle();
+            server.settle().await;
             server.store.objects.lock().unwrap().remove("new");
             after(fault.clone());
             assert!(is_unsure(&bucket.get_all("x", 99).await), "{fault:?}");
@@ -117,7 +117,7 @@ fn answers_that_are_not_sure_are_told_apart_from_those_that_are() {
         for fault in [Fault::DoneSays(500, "InternalError"), Fault::DoneReset, Fault::Late, Fault::Short] {
             after(fault.clone());
             assert!(is_unsure(&bucket.create("done", Bytes::from("a")).await), "{fault:?}");
-            server.settle();
+            server.settle().await;
             assert_eq!(bucket.create("done", Bytes::from("a")).await, Err(BucketError::Exists), "{fault:?}");
             bucket.delete("done").await.unwrap();
         }

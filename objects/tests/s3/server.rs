@@ -7,6 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use fastrand::Rng;
 
@@ -56,6 +57,8 @@ pub struct Store {
     /// Connections now, and the most at once.
     pub open: AtomicUsize,
     pub most_open: AtomicUsize,
+    /// Requests that are to be done when their client has given up.
+    late: AtomicUsize,
 }
 
 /// A store on a port of the loopback.
@@ -99,10 +102,10 @@ impl Server {
         std::mem::take(&mut self.store.log.lock().unwrap())
     }
 
-    /// Waits until no connection is left, so that late requests are done.
-    pub fn settle(&self) {
-        while self.store.open.load(Ordering::SeqCst) > 0 {
-            thread::yield_now();
+    /// Waits until late requests are done. The runtime goes on meanwhile: it closes their connections.
+    pub async fn settle(&self) {
+        while self.store.late.load(Ordering::SeqCst) > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 }
@@ -238,9 +241,11 @@ impl Store {
                 false
             }
             Some(Fault::Late) => {
+                self.late.fetch_add(1, Ordering::SeqCst);
                 // Until the client closes the connection.
                 let _ = reader.read(&mut [0]);
                 self.done(request);
+                self.late.fetch_sub(1, Ordering::SeqCst);
                 false
             }
             Some(Fault::Twice) => {

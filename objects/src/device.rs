@@ -104,17 +104,7 @@ impl ObjectDevice {
         let thread = thread.map_err(|_| Error::Closed)?;
         let (size_bytes, claim) = is_opened.recv().map_err(|_| Error::Closed)??;
         let (requests, thread) = (Some(requests), Some(thread));
-        Ok(Self {
-            name,
-            size_bytes,
-            mode,
-            identity: None,
-            store_use,
-            claim,
-            requests,
-            thread,
-            _lock: None,
-        })
+        Ok(Self { name, size_bytes, mode, identity: None, store_use, claim, requests, thread, _lock: None })
     }
 
     /// Says where it is, and which one. The lock is held until it is closed.

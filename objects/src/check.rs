@@ -211,7 +211,7 @@ enum Name {
 impl Name {
     /// That of a key; none of one that is not of the format.
     fn of(key: &str) -> Option<Self> {
-        if key == format::DEVICE_KEY || key == LATEST_KEY {
+        if [format::DEVICE_KEY, LATEST_KEY, crate::lease::LEASE_KEY].contains(&key) {
             return Some(Self::Single);
         }
         let number = format::number_in(key)?;

@@ -196,6 +196,7 @@ const CENOTE: &[&str] = &[
     "nfs",
     "scrub_schedule",
     "share",
+    "standby",
     "top",
     "tunable",
     "unmount_helper",

@@ -97,18 +97,3 @@ fn damage_and_missing_devices_have_exit_codes_of_their_own() {
         assert!(ended.code != 0 && ended.err.contains(says), "{}", ended.err);
     }
 }
-
-#[test]
-fn the_kernel_imports_an_image() {
-    let Some(vm) = testkit::kernel::KernelVm::find() else { return };
-    let session = Session::start();
-    let address = exported(&session, &session.directory().join("store"));
-    let image = session.directory().join("tank.img");
-    session.print(&["export-image", &address, image.to_str().unwrap()]);
-    let script = "set -e\nzpool import -N -d /dev tank\nzpool scrub -w tank\nzpool status -x tank\n\
-        zfs list -H -t all -o name | wc -l\nzfs create -o mountpoint=none tank/kernel\nzpool export tank";
-    let outcome = vm.run(&testkit::kernel::Job::new(script, vec![image.clone()])).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.output);
-    assert!(outcome.output.contains("pool 'tank' is healthy"), "{}", outcome.output);
-    assert!(outcome.output.lines().any(|line| line.trim() == "25"), "{}", outcome.output);
-}

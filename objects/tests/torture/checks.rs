@@ -254,10 +254,13 @@ async fn checks(store: Arc<MemoryBucket>, mut rng: Rng, is_over: Rc<Cell<bool>>,
         };
         match checked(&bucket, &options).await {
             Ok(report) => {
-                assert!(report.is_right(), "{why}: {report:?}");
+                // It has little patience for objects that come in part.
+                let came_in_part = objects::Damage::Short.to_string();
+                let is_right = report.problems.iter().all(|problem| problem.what == came_in_part);
+                assert!(is_right, "{why}: {:?}", report.problems);
                 removed += report.removed.sum().count;
             }
-            Err(Error::Store { .. }) => {}
+            Err(Error::Store { .. } | Error::Damaged { what: objects::Damage::Short, .. }) => {}
             Err(error) => panic!("{why}: {error}"),
         }
         if rng.bool() {

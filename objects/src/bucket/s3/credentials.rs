@@ -113,8 +113,8 @@ impl Credentials {
     ) -> Result<(Provider, String), String> {
         let shared = file(look, "AWS_SHARED_CREDENTIALS_FILE", "credentials");
         if let Some(profile) = &parameters.profile {
-            let nowhere = "the address names a profile, and neither AWS_SHARED_CREDENTIALS_FILE nor HOME says \
-                           where the file is";
+            let nowhere = "the address names a profile, and neither AWS_SHARED_CREDENTIALS_FILE nor HOME \
+                           says where the file is";
             let shared = shared.ok_or(nowhere)?;
             return of_file(shared, profile);
         }
@@ -196,10 +196,11 @@ impl Credentials {
                     self.were_there.store(true, Ordering::Relaxed);
                     Ok(credential)
                 }
-                Err(what) => Err(BucketError::Refused(format!(
-                    "the credentials from {1} are of no use: {0} has characters that cannot be sent",
-                    what, self.place
-                ))),
+                Err(what) => {
+                    let place = &self.place;
+                    let words = format!("the credentials from {place} are of no use: {what} cannot be sent");
+                    Err(BucketError::Refused(words))
+                }
             },
             Err(error) => {
                 let words = format!("no credentials from {}: {error}", self.place);

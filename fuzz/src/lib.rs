@@ -1,5 +1,5 @@
-//! Every parser of `ondisk`, every decoder of `codec` and what clients of `server` send, as functions of
-//! untrusted bytes.
+//! Every parser of `ondisk`, every decoder of `codec`, objects of stores, and what clients of `server` send, as
+//! functions of untrusted bytes.
 //!
 //! A target must return for any input: without a panic, an overflow, a hang or a large allocation. Beyond
 //! that it states what must hold for whatever was accepted:
@@ -22,6 +22,7 @@ mod geometry;
 mod input;
 mod lists;
 mod pools;
+mod stores;
 mod streams;
 mod zaps;
 
@@ -61,6 +62,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("metaslab", lists::metaslab),
     ("names", lists::names::names),
     ("nvlist", pools::nvlist),
+    ("objects", stores::objects),
     ("objset", pools::objset),
     ("raidz", geometry::raidz),
     ("reconstruct", geometry::reconstruct),

@@ -357,8 +357,6 @@ fn list(objects: &BTreeMap<String, Vec<u8>>, query: &str) -> Answer {
         .map(|(key, body)| format!("<Contents><Key>{key}</Key><Size>{}</Size></Contents>", body.len()))
         .collect();
     let is_cut = all.len() > most;
-    let body = format!(
-        "<?xml version=\"1.0\"?><ListBucketResult><IsTruncated>{is_cut}</IsTruncated>{listed}</ListBucketResult>"
-    );
+    let body = format!("<ListBucketResult><IsTruncated>{is_cut}</IsTruncated>{listed}</ListBucketResult>");
     Answer::ok("Content-Type: application/xml\r\n", body.into_bytes())
 }

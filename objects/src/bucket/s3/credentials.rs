@@ -113,7 +113,9 @@ impl Credentials {
     ) -> Result<(Provider, String), String> {
         let shared = file(look, "AWS_SHARED_CREDENTIALS_FILE", "credentials");
         if let Some(profile) = &parameters.profile {
-            let shared = shared.ok_or("the address names a profile, and neither AWS_SHARED_CREDENTIALS_FILE nor HOME says where the file is")?;
+            let nowhere = "the address names a profile, and neither AWS_SHARED_CREDENTIALS_FILE nor HOME \
+                           says where the file is";
+            let shared = shared.ok_or(nowhere)?;
             return of_file(shared, profile);
         }
         match (set(look, "AWS_ACCESS_KEY_ID"), set(look, "AWS_SECRET_ACCESS_KEY")) {
@@ -171,8 +173,8 @@ impl Credentials {
         if set(look, "AWS_EC2_METADATA_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
             return Err(format!(
                 "looked for AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, for the profile '{profile}' in \
-                 ~/.aws/credentials, and for a container's role; AWS_EC2_METADATA_DISABLED forbids to ask for an \
-                 instance's"
+                 ~/.aws/credentials, and for a container's role; AWS_EC2_METADATA_DISABLED forbids to ask \
+                 for an instance's"
             ));
         }
         let wanted = [(AmazonS3ConfigKey::MetadataEndpoint, "AWS_EC2_METADATA_SERVICE_ENDPOINT")];
@@ -194,10 +196,11 @@ impl Credentials {
                     self.were_there.store(true, Ordering::Relaxed);
                     Ok(credential)
                 }
-                Err(what) => Err(BucketError::Refused(format!(
-                    "the credentials are of no use: {what} has characters that cannot be sent; they come from {}",
-                    self.place
-                ))),
+                Err(what) => {
+                    let place = &self.place;
+                    let words = format!("the credentials from {place} are of no use: {what} cannot be sent");
+                    Err(BucketError::Refused(words))
+                }
             },
             Err(error) => {
                 let words = format!("no credentials from {}: {error}", self.place);

@@ -5,7 +5,7 @@
 //! | `endpoint` | the store, `https://HOST[:PORT]`; `http` only where it is written | AWS, in the region |
 //! | `region` | what requests are signed for | `AWS_REGION`, the profile's, else `us-east-1` |
 //! | `profile` | credentials are those of this profile | [`super::credentials`] |
-//! | `style` | `path`: the bucket is in the path; `virtual`: it is in the host's name | `path` with an endpoint |
+//! | `style` | `path` or `virtual`: the bucket is in the path or in the host | `path` with an endpoint |
 //! | `concurrency` | the most requests at once, 1 to 256 | 32 |
 //! | `timeout` | seconds until a request is given up, 1 to 600 | 60 |
 //!

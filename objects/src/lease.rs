@@ -61,12 +61,13 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::address::Address;
-use crate::bucket::{Bucket, BucketError};
+use crate::bucket::Bucket;
 use crate::core::Core;
 use crate::error::{Damage, Error};
 use crate::format::{
     self, DEVICE_KEY, HEAD_BYTES, Head, Kind, MAX_OBJECT_BYTES, Origin, Reader, Sequence, Writer,
 };
+use crate::requests;
 
 /// The key of the lease.
 pub const LEASE_KEY: &str = "lease";
@@ -80,6 +81,8 @@ const MAX_BYTES: u64 = 4096;
 const MAX_NAME_BYTES: usize = 255;
 /// Intervals that a lease may name.
 const INTERVAL_BOUNDS: std::ops::RangeInclusive<u32> = 10..=3_600_000;
+/// How long a request is made again that failed: a connection may have been given up meanwhile.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// How long the end of an owner may take to write it.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -170,11 +173,8 @@ impl Lease {
 /// # Errors
 /// The store; the object is no lease.
 async fn read(bucket: &dyn Bucket) -> Result<Option<Lease>, Error> {
-    match bucket.get_all(LEASE_KEY, MAX_BYTES).await {
-        Ok(bytes) => Lease::decode(&bytes).map(Some),
-        Err(BucketError::Missing) => Ok(None),
-        Err(error) => Err(crate::requests::failed(bucket, LEASE_KEY, error)),
-    }
+    let bytes = requests::object(bucket, LEASE_KEY, MAX_BYTES, PATIENCE).await?;
+    bytes.map(|bytes| Lease::decode(&bytes)).transpose()
 }
 
 /// What became of a device that this process opened to write.
@@ -437,8 +437,9 @@ impl Writing {
             state,
             host: host_name(),
         };
-        let put = self.bucket.put(LEASE_KEY, lease.encode()).await;
-        put.map_err(|error| crate::requests::failed(&*self.bucket, LEASE_KEY, error))
+        let bytes = lease.encode();
+        let put = async || self.bucket.put(LEASE_KEY, bytes.clone()).await;
+        requests::ask(&*self.bucket, LEASE_KEY, PATIENCE, put).await
     }
 }
 
@@ -546,11 +547,8 @@ impl Watch {
     async fn read(&self) -> Result<Option<Lease>, Error> {
         let lease = read(&*self.bucket).await?;
         if lease.is_none() {
-            let device = self.bucket.get_all(DEVICE_KEY, MAX_OBJECT_BYTES).await;
-            device.map_err(|error| match error {
-                BucketError::Missing => Error::NoDevice { address: self.bucket.address().to_owned() },
-                error => crate::requests::failed(&*self.bucket, DEVICE_KEY, error),
-            })?;
+            let device = requests::object(&*self.bucket, DEVICE_KEY, MAX_OBJECT_BYTES, PATIENCE).await?;
+            device.ok_or_else(|| Error::NoDevice { address: self.bucket.address().to_owned() })?;
         }
         Ok(lease)
     }
@@ -568,7 +566,7 @@ mod tests {
     use tokio::task::{LocalSet, spawn_local};
 
     use super::*;
-    use crate::bucket::{BucketFuture, Listed, MemoryBucket};
+    use crate::bucket::{BucketError, BucketFuture, Listed, MemoryBucket};
     use crate::core::Options;
     use crate::opening;
 

@@ -1,6 +1,6 @@
 //! What pools on object stores cost: requests, bytes and money, and how fast they are, on a store in memory
-//! with the latency and the throughput of S3 (`model=s3-standard`: 25 ms to the first byte of a read, 35 ms for
-//! a write, 80 MB/s for one request).
+//! with the latency and the throughput of S3 (`model=s3-standard`: 25 ms to the first byte of a read, 35 ms
+//! for a write, 80 MB/s for one request).
 //!
 //!     cargo bench -p cenote --bench objects
 //!

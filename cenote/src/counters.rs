@@ -28,7 +28,8 @@ const TEXT: u32 = 7;
 Groups: arcstats (the ARC), zfetchstats (reading ahead), zil (intent logs), dmu_tx (changes), fm (errors that
 became no events), objset (clients
 and intent log of each dataset; objset-0x36 is that of one), amplification (bytes of each dataset at each
-layer), ddt (dedup tables of each pool), vdev (transfers), store (requests to object stores), txgs (the last transaction groups of each pool).
+layer), ddt (dedup tables of each pool), vdev (transfers), store (requests to object stores), txgs (the last
+transaction groups of each pool).
 Counters only grow while the daemon runs.")]
 pub struct Arguments {
     /// Only these groups

@@ -6,8 +6,8 @@
 //! Of a pool with several devices the images belong together only if the pool is exported. Labels keep the
 //! addresses as paths; an import looks for devices by their labels (`zpool import -d DIR`).
 //!
-//! An owner that writes meanwhile may remove what is superseded while it is read. Then the copy fails, and its
-//! file is removed.
+//! An owner that writes meanwhile may remove what is superseded while it is read. Then the copy fails, and
+//! its file is removed.
 
 use std::fs::{self, File};
 use std::io::{IsTerminal as _, stderr};

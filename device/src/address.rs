@@ -1,8 +1,8 @@
 //! Devices that are not files: addresses such as `s3://bucket/prefix`, in the place of a path.
 //!
-//! What opens devices has their path, and opens them again after a failure. So an address is kept where a path
-//! is: in labels, in the cache file, in requests. Its scheme says what opens it: a program [`register`]s that
-//! once, when it begins.
+//! What opens devices has their path, and opens them again after a failure. So an address is kept where a
+//! path is: in labels, in the cache file, in requests. Its scheme says what opens it: a program [`register`]s
+//! that once, when it begins.
 
 use std::{
     collections::BTreeMap,

@@ -118,8 +118,8 @@ pub enum Overwriting {
 pub enum Ownership {
     /// By a lock of this machine, or not at all.
     Lock,
-    /// The host that opened it last has it; the one before is told at its next flush. It goes on by itself after
-    /// an outage, with all that was written to it. So a pool that is open must not open it anew, unless
+    /// The host that opened it last has it; the one before is told at its next flush. It goes on by itself
+    /// after an outage, with all that was written to it. So a pool that is open must not open it anew, unless
     /// [`OpenOptions::continuing`].
     Last,
 }
@@ -189,8 +189,8 @@ pub trait Device: Send + Sync + Debug {
         Traits::LOCAL
     }
 
-    /// What it asked of the object store that it lies in; none of a device that lies in no such store. It may be
-    /// a second old.
+    /// What it asked of the object store that it lies in; none of a device that lies in no such store. It may
+    /// be a second old.
     fn store_use(&self) -> Option<StoreUse> {
         None
     }

@@ -1,5 +1,5 @@
-//! Every parser of `ondisk`, every decoder of `codec`, objects of stores, and what clients of `server` send, as
-//! functions of untrusted bytes.
+//! Every parser of `ondisk`, every decoder of `codec`, objects of stores, and what clients of `server` send,
+//! as functions of untrusted bytes.
 //!
 //! A target must return for any input: without a panic, an overflow, a hang or a large allocation. Beyond
 //! that it states what must hold for whatever was accepted:

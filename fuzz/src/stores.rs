@@ -1,5 +1,5 @@
-//! What objects of a device in a store say, behind their checksums: these are of no key, so that another program
-//! may have made them.
+//! What objects of a device in a store say, behind their checksums: these are of no key, so that another
+//! program may have made them.
 
 use bytes::Bytes;
 use objects::Address;

@@ -1,4 +1,5 @@
-//! The check of a device: what its newest state needs, whether that is there and right, and what is left over.
+//! The check of a device: what its newest state needs, whether that is there and right, and what is left
+//! over.
 //!
 //! # What is left over, and why
 //! An owner that dies leaves segments that no commit names, pages of a checkpoint that was not finished, and
@@ -10,21 +11,22 @@
 //! are opening the device. The check asks none of them. It removes an object only if all of this is so, in a
 //! reading of the state that was begun after the bucket was listed, and in a second one after that:
 //!
-//! 1. **It is unreachable.** Neither the map nor a page of it is in the object; it is no commit from the newest
-//!    checkpoint on, and none that took over.
+//! 1. **It is unreachable.** Neither the map nor a page of it is in the object; it is no commit from the
+//!    newest checkpoint on, and none that took over.
 //! 2. **It is of an earlier opening.** Its epoch is older than that of the last commit, and its head has
 //!    another opening. Only the opening that made an object ever names it in a commit. That opening has been
 //!    taken over, by a commit that stays for ever in the place of its next one. So no commit will name it. A
 //!    segment of the present owner that is not in a commit yet is never touched, nor is anything else of it.
 //! 3. **No checkpoint will name it**; for pages of the map. An owner that was taken over while it slept may
-//!    still make the checkpoint that it had begun, and that is valid as long as no later one is. So the newest
-//!    checkpoint was made by another opening than the pages were, and its epoch is later. Then an owner before
-//!    finds a later checkpoint in its way, and ends.
-//! 4. **No opening goes by an older checkpoint**; for pages of the map and commits, which only those need. The
-//!    owner has said in a commit that it knows the newest checkpoint, or has made that. All checkpoints before
-//!    are pointers, and were so before the commits were read. A host that is opening the device from one of
-//!    them makes its commit after the last that was read, looks at its checkpoint again, finds the pointer, and
-//!    begins anew. Where an owner ended before it made the pointers, a check that removes makes them.
+//!    still make the checkpoint that it had begun, and that is valid as long as no later one is. So the
+//!    newest checkpoint was made by another opening than the pages were, and its epoch is later. Then an
+//!    owner before finds a later checkpoint in its way, and ends.
+//! 4. **No opening goes by an older checkpoint**; for pages of the map and commits, which only those need.
+//!    The owner has said in a commit that it knows the newest checkpoint, or has made that. All checkpoints
+//!    before are pointers, and were so before the commits were read. A host that is opening the device from
+//!    one of them makes its commit after the last that was read, looks at its checkpoint again, finds the
+//!    pointer, and begins anew. Where an owner ended before it made the pointers, a check that removes makes
+//!    them.
 //! 5. **No read of the owner can need it any more.** A read that began before the object was superseded may
 //!    still go on. So there are `READ_WAITS` times the patience of a request between the two readings, unless
 //!    the owner took the device over after the newest checkpoint and did not need the object then. No data
@@ -37,8 +39,8 @@
 //!
 //! # What is verified
 //! Each object that is needed has its checksum, which covers its head and the list of what is in it; its data
-//! only with `data`, by the checksums of that list. What is missing or wrong while an owner works may just have
-//! been superseded: it is a fault only if a state that is read afterwards needs it.
+//! only with `data`, by the checksums of that list. What is missing or wrong while an owner works may just
+//! have been superseded: it is a fault only if a state that is read afterwards needs it.
 
 mod object;
 mod reading;
@@ -533,8 +535,8 @@ impl Check<'_> {
     }
 }
 
-/// Commits and checkpoints that lead nowhere: one before them is missing. What was listed was there before the
-/// state was read, so that it cannot be newer.
+/// Commits and checkpoints that lead nowhere: one before them is missing. What was listed was there before
+/// the state was read, so that it cannot be newer.
 fn gaps(listing: &Listing, state: &Reading) -> Vec<Problem> {
     let names = || listing.objects.iter().map(|(name, _)| *name);
     let mut problems = Vec::new();

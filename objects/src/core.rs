@@ -15,8 +15,8 @@
 //! It is dead when no sector of the map is in it. A segment is deleted when a commit that says so is in the
 //! store. Reads that began before are waited for.
 //!
-//! Pages of the map and commits are superseded by a checkpoint. They are deleted when the pointers to that are
-//! in the store, and a commit that was begun after them is too. So a host that opened the device from an
+//! Pages of the map and commits are superseded by a checkpoint. They are deleted when the pointers to that
+//! are in the store, and a commit that was begun after them is too. So a host that opened the device from an
 //! older checkpoint either meets that commit, or looks at its checkpoint once more after it has taken over
 //! and finds the pointer. A commit that took over is never deleted.
 //!
@@ -163,8 +163,8 @@ struct State {
     commits_since: u64,
     is_checkpointing: bool,
     is_compacting: bool,
-    /// Commits of which nothing is needed but their place in the sequence, until a checkpoint is after it. Those
-    /// that began an opening are never among them: an owner before may try to make them at any time.
+    /// Commits of which nothing is needed but their place in the sequence, until a checkpoint is after it.
+    /// Those that began an opening are never among them: an owner before may try to make them at any time.
     empty_commits: BTreeSet<Sequence>,
     /// Keys of objects that the last checkpoint supersedes, to be deleted after the next commit.
     superseded: Vec<String>,

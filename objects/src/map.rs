@@ -366,7 +366,8 @@ mod tests {
             });
             prop_assert_eq!(map.sum(), added);
             let page = PagePlace { id: id(1), offset: 80, bytes: 0, hash: 0 };
-            let mut loaded = Map::new(Vec::new(), changed.iter().map(|(number, _)| (*number, page)).collect());
+            let pages = changed.iter().map(|(number, _)| (*number, page)).collect();
+            let mut loaded = Map::new(Vec::new(), pages);
             for (number, runs) in changed {
                 loaded.load(number, PagePlace { offset: 96, ..page }, Vec::new());
                 loaded.load(number, page, runs);

@@ -1,10 +1,10 @@
 //! What a pool on an object store costs: requests, bytes and money of a month, beside a local disk.
 //!
-//! A transaction group is two commits (before and after its uberblock), each one `PUT`, and its data in segments
-//! of 16 MiB; up to 1 MiB go into the commit itself. Compaction writes again at most as many bytes as are
-//! written (`moved`), and reads twice that in whole objects. A checkpoint every 512 commits or 32,768 writes is
-//! four `PUT`. A read that neither the cache in memory nor a cache device answers is a `GET`. The store keeps at
-//! most `1 + moved` of what is in use.
+//! A transaction group is two commits (before and after its uberblock), each one `PUT`, and its data in
+//! segments of 16 MiB; up to 1 MiB go into the commit itself. Compaction writes again at most as many bytes
+//! as are written (`moved`), and reads twice that in whole objects. A checkpoint every 512 commits or 32,768
+//! writes is four `PUT`. A read that neither the cache in memory nor a cache device answers is a `GET`. The
+//! store keeps at most `1 + moved` of what is in use.
 //!
 //! A cache device answers the share of reads that it has room for in what is read again and again
 //! (`working_set`): reads that are skewed are answered more often.

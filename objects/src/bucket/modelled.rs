@@ -1,9 +1,9 @@
 //! A bucket with the latency, the throughput and the prices of a real store, for benchmarks and experiments.
 //!
-//! A request takes the latency of its kind, and then its bytes at the rate of one stream. All streams together
-//! have the network's rate, in the order in which they were begun. Requests beside each other do not slow each
-//! other down otherwise. What a real store has besides is not played: slow requests now and then, a rate of
-//! requests for each prefix.
+//! A request takes the latency of its kind, and then its bytes at the rate of one stream. All streams
+//! together have the network's rate, in the order in which they were begun. Requests beside each other do not
+//! slow each other down otherwise. What a real store has besides is not played: slow requests now and then, a
+//! rate of requests for each prefix.
 //!
 //! Prices are those that the vendor published in 2025, in billionths of a dollar, so that sums are exact.
 

@@ -71,7 +71,8 @@ pub async fn look(bucket: &dyn Bucket, of: Identity, name: Name, options: &Optio
     Ok(Looked::Of(object.head.origin.opening))
 }
 
-/// Verifies an object of which something is needed: the bytes of its data that were verified, or what is wrong.
+/// Verifies an object of which something is needed: the bytes of its data that were verified, or what is
+/// wrong.
 ///
 /// # Errors
 /// The store.

@@ -52,27 +52,7 @@ pub(super) async fn store(shared: &Rc<Shared>, snapshot: Snapshot) {
 /// None where the device has ended before.
 async fn try_store(shared: &Rc<Shared>, snapshot: Snapshot) -> Option<()> {
     let Snapshot { sequence, epoch, clock, changed, mut same, objects } = snapshot;
-    let mut pages: Vec<(u32, PagePlace)> = Vec::new();
-    let mut data = vec![0; HEAD_BYTES];
-    let mut waiting: Vec<(u32, u64, u32, u64)> = Vec::new();
-    let mut changed = changed.into_iter().peekable();
-    while let Some((region, runs)) = changed.next() {
-        let page = format::page(runs.into_iter());
-        waiting.push((region, data.len() as u64, page.len() as u32, format::data_hash(&page)));
-        data.extend_from_slice(&page);
-        if data.len() < MAP_BYTES && changed.peek().is_some() {
-            continue;
-        }
-        let id = shared.state_mut().next_id().ok()?;
-        let head = Head { origin: shared.state().origin, number: id.0, data_bytes: 0 };
-        let body = format::encode(Kind::Map, head, std::mem::replace(&mut data, vec![0; HEAD_BYTES]), &[]);
-        shared.state_mut().maps.insert(id);
-        if !send(shared, &map_key(id), &body).await {
-            return None;
-        }
-        let of = |(region, offset, bytes, hash)| (region, PagePlace { id, offset, bytes, hash });
-        pages.extend(waiting.drain(..).map(of));
-    }
+    let pages = store_pages(shared, changed).await?;
     same.extend(pages.iter().copied());
     same.sort_unstable_by_key(|(region, _)| *region);
     let used: BTreeSet<ObjectId> = same.iter().map(|(_, page)| page.id).collect();
@@ -153,6 +133,32 @@ async fn try_store(shared: &Rc<Shared>, snapshot: Snapshot) -> Option<()> {
     let keys = maps.into_iter().map(map_key).chain(commits.into_iter().map(commit_key));
     shared.state_mut().superseded.extend(keys);
     Some(())
+}
+
+/// Stores the runs of regions that have changed; where they are then.
+async fn store_pages(shared: &Rc<Shared>, changed: Vec<(u32, Vec<Run>)>) -> Option<Vec<(u32, PagePlace)>> {
+    let mut pages: Vec<(u32, PagePlace)> = Vec::new();
+    let mut data = vec![0; HEAD_BYTES];
+    let mut waiting: Vec<(u32, u64, u32, u64)> = Vec::new();
+    let mut changed = changed.into_iter().peekable();
+    while let Some((region, runs)) = changed.next() {
+        let page = format::page(runs.into_iter());
+        waiting.push((region, data.len() as u64, page.len() as u32, format::data_hash(&page)));
+        data.extend_from_slice(&page);
+        if data.len() < MAP_BYTES && changed.peek().is_some() {
+            continue;
+        }
+        let id = shared.state_mut().next_id().ok()?;
+        let head = Head { origin: shared.state().origin, number: id.0, data_bytes: 0 };
+        let body = format::encode(Kind::Map, head, std::mem::replace(&mut data, vec![0; HEAD_BYTES]), &[]);
+        shared.state_mut().maps.insert(id);
+        if !send(shared, &map_key(id), &body).await {
+            return None;
+        }
+        let of = |(region, offset, bytes, hash)| (region, PagePlace { id, offset, bytes, hash });
+        pages.extend(waiting.drain(..).map(of));
+    }
+    Some(pages)
 }
 
 /// Where to go on where a number is taken: the number after it, if its checkpoint is of a commit before

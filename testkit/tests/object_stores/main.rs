@@ -1,10 +1,10 @@
 //! Pools on object stores whose host ends at any request.
 //!
-//! A run writes to a volume of a pool whose devices are in buckets of memory that log each request that changes
-//! something, in one order for all of them. What the buckets hold after any number of these requests is a
-//! state that a host leaves which ends there: nothing is done that was not asked for, and requests that were
-//! under way are left out. From such states the pool is opened by another host. It must have all that was
-//! promised before, and be whole.
+//! A run writes to a volume of a pool whose devices are in buckets of memory that log each request that
+//! changes something, in one order for all of them. What the buckets hold after any number of these requests
+//! is a state that a host leaves which ends there: nothing is done that was not asked for, and requests that
+//! were under way are left out. From such states the pool is opened by another host. It must have all that
+//! was promised before, and be whole.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

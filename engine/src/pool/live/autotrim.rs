@@ -3,8 +3,8 @@
 //! What becomes free is noted by the metaslabs; every few groups what of it is still free is trimmed. How
 //! that is kept from those who allocate, and what is trimmed by hand: [`super::Sweep`].
 //!
-//! A device that keeps what was overwritten until it is cleared away ([`device::Overwriting::Elsewhere`]) is always told
-//! of all that becomes free, in each group: what it is not told of, it keeps and moves for ever.
+//! A device that keeps what was overwritten until it is cleared away ([`device::Overwriting::Elsewhere`]) is
+//! always told of all that becomes free, in each group: what it is not told of, it keeps and moves for ever.
 //!
 //! Source of the facts: OpenZFS 2.3 `vdev_trim.c`.
 

@@ -1,7 +1,7 @@
 //! The OpenAPI document of the daemon's API is valid: by OpenAPI's own schema for version 3.1
-//! (`data/openapi-3.1.schema.json`, as the specification publishes it), by JSON Schema 2020-12 for the schemas
-//! in it, and by following each reference. The validator is Debian's `python3-jsonschema`. That the document
-//! is that of the program is a test of the server.
+//! (`data/openapi-3.1.schema.json`, as the specification publishes it), by JSON Schema 2020-12 for the
+//! schemas in it, and by following each reference. The validator is Debian's `python3-jsonschema`. That the
+//! document is that of the program is a test of the server.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

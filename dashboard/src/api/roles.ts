@@ -15,6 +15,8 @@ export const ROLES: Record<string, Role> = {
   "pool-discover": "operator",
   "pool-import": "admin",
   "pool-export": "admin",
+  "pool-take-over": "admin",
+  "standby-list": "viewer",
   "pool-create": "admin",
   "pool-add": "admin",
   "pool-destroy": "admin",

@@ -79,7 +79,7 @@ fn damage_and_missing_devices_have_exit_codes_of_their_own() {
     let none = format!("file://{}/none", session.directory().display());
     for (arguments, code, says) in [
         (vec![none.as_str()], 3, "no such folder"),
-        (vec!["nothing://x"], 3, "it begins with file://"),
+        (vec!["nothing://x"], 3, "it begins with s3://"),
         (vec![&address, "--take-over"], 2, "--remove"),
     ] {
         let (ended, _) = check(&session, &arguments);

@@ -156,7 +156,8 @@ fn the_lines_of_the_books_table_work_as_they_are_typed_there() {
             _ => {}
         }
     }
-    let all = ["compression", "dedup", "l2arc", "layouts", "rebuild", "slog", "space", "speed"];
+    let all =
+        ["compression", "dedup", "l2arc", "layouts", "object-store", "rebuild", "slog", "space", "speed"];
     assert_eq!(models, BTreeSet::from(all));
     assert!(runs >= 14, "{runs}");
     // Without any argument too.

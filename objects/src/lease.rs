@@ -478,6 +478,9 @@ impl Seen {
     }
 }
 
+/// What tells one writing of a lease from the next: opening and counter; none where there is no lease.
+type Sign = Option<(u64, u64)>;
+
 /// Watches the lease of another host.
 #[derive(Debug)]
 pub struct Watch {
@@ -485,8 +488,8 @@ pub struct Watch {
     intervals: u32,
     /// The newest epoch that was seen.
     newest: Sequence,
-    /// What was read last: opening and counter, or that there is none; since when; how often it was the same.
-    last: Option<(Option<(u64, u64)>, Instant, u32)>,
+    /// What was read last, since when, and how often it was the same.
+    last: Option<(Sign, Instant, u32)>,
     interval: Duration,
 }
 

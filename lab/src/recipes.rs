@@ -166,7 +166,7 @@ mod tests {
             ("l2arc-slog", 3, 54),
             ("arc-size", 3, 48),
             ("nas-1gbe", 5, 60),
-            ("object-store", 3, 72),
+            ("object-store", 4, 56),
             ("striped-mirrors", 5, 60),
             ("home-nas", 5, 60),
             ("cache-modes", 3, 192),

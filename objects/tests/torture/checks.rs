@@ -96,7 +96,7 @@ impl Objects {
         let opening = |key: &str| u64::from_le_bytes(all[key][40..48].try_into().unwrap());
         let is = |key: &str, kind: Kind| format::kind_of(&all[key]) == Some(kind as u16);
         let is_checkpoint = |key: &&String| key.starts_with("checkpoint/") && is(key, Kind::Checkpoint);
-        let newest = all.keys().filter(is_checkpoint).next_back().unwrap();
+        let newest = all.keys().rfind(is_checkpoint).unwrap();
         let number = format::number_in(newest).unwrap();
         let object = format::decode(newest, &all[newest], Kind::Checkpoint, None, number).unwrap();
         let checkpoint = Checkpoint::read(newest, &object.body, 4).unwrap();

@@ -8,14 +8,18 @@ use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stderr};
 use std::path::Path;
+use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use device::OpenOptions;
+use objects::bucket::Bucket;
 use objects::check::{CheckOptions, Report, Step, Tallies, Tally, check};
+use objects::lease::{self, INTERVALS, Lease, Seen, State, Watch};
 use objects::{Address, Error};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
+use tokio::time::sleep;
 
 use crate::output::{self, Exit};
 use crate::progress::Progress;
@@ -80,18 +84,48 @@ impl Arguments {
     fn report(&self) -> Result<Report> {
         let address: Address = self.address.parse()?;
         let bucket = address.bucket(false)?;
-        // It is the owner until the check has ended. The lock of this host keeps it from a pool that is open.
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        // It is the owner until the check has ended. The lock of this host keeps it from a pool that is open
+        // here, the lease from one that is open elsewhere.
         let _owner = match self.take_over {
             true => {
+                let left = runtime.block_on(left_as(&bucket))?;
                 let opened = OpenOptions::read_write().open_device(Path::new(&self.address));
-                Some(opened.context("the device cannot be taken over; export its pool before")?)
+                let opened = opened.context("the device cannot be taken over; export its pool before")?;
+                lease::leave_as(bucket.address(), Some(left));
+                Some(opened)
             }
             false => None,
         };
         let options = CheckOptions { data: self.data, remove: self.remove, ..CheckOptions::default() };
         let shown = Shown::new();
-        let runtime = Builder::new_current_thread().enable_all().build()?;
         Ok(LocalSet::new().block_on(&runtime, check(&bucket, &options, &|step| shown.show(step)))?)
+    }
+}
+
+/// How the last owner left the device. An owner that gives no sign of life is waited for as long as a lease
+/// lasts.
+///
+/// # Errors
+/// It lives, or the store does not answer.
+async fn left_as(bucket: &Arc<dyn Bucket>) -> Result<State> {
+    let mut watch = Watch::new(Arc::clone(bucket), INTERVALS);
+    let mut first: Option<Option<Lease>> = None;
+    loop {
+        match watch.look().await {
+            Seen::Exported(_) => return Ok(State::Exported),
+            Seen::Free(_) | Seen::Over(_) => return Ok(State::Free),
+            Seen::Unknown(why) => bail!("the lease of the device cannot be read: {why}"),
+            Seen::Held { lease, .. } => match &first {
+                Some(first) if *first != lease => {
+                    let host = lease.map_or_else(|| "another host".to_owned(), |lease| lease.host);
+                    bail!("the device cannot be taken over: '{host}' has it; export its pool before");
+                }
+                Some(_) => {}
+                None => first = Some(lease),
+            },
+        }
+        sleep(watch.pause()).await;
     }
 }
 

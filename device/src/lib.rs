@@ -80,8 +80,6 @@ impl SectorSizes {
 /// How a device behaves, where it is asked and not guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
-    /// What reaching it costs.
-    pub latency: Latency,
     /// What overwriting a part of it costs.
     pub overwriting: Overwriting,
     /// How other hosts are kept from writing it.
@@ -90,17 +88,7 @@ pub struct Traits {
 
 impl Traits {
     /// Those of a disk or file of this machine.
-    pub const LOCAL: Self =
-        Self { latency: Latency::Local, overwriting: Overwriting::InPlace, ownership: Ownership::Lock };
-}
-
-/// What reaching a device costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Latency {
-    /// It is a device of this machine.
-    Local,
-    /// It is reached by requests to a service: tens of milliseconds each, and many of them at once.
-    Remote,
+    pub const LOCAL: Self = Self { overwriting: Overwriting::InPlace, ownership: Ownership::Lock };
 }
 
 /// What overwriting costs.

@@ -281,7 +281,7 @@ impl Core {
         StoreUse {
             puts: counts.puts,
             put_bytes: counts.put_bytes,
-            gets: counts.gets,
+            gets: counts.gets + counts.hedged,
             got_bytes: counts.got_bytes,
             deletes: counts.deletes,
             written_bytes: counts.written_bytes,

@@ -14,8 +14,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ::device::{
-    Cause, Device, Identity, IgnorePoison, IoBuf, IoError, IoFuture, Latency, Operation, Overwriting,
-    Ownership, SectorSizes, StoreUse, Traits,
+    Cause, Device, Identity, IgnorePoison, IoBuf, IoError, IoFuture, Operation, Overwriting, Ownership,
+    SectorSizes, StoreUse, Traits,
 };
 use bytes::Bytes;
 use tokio::runtime::Builder;
@@ -258,7 +258,7 @@ impl Device for ObjectDevice {
     }
 
     fn traits(&self) -> Traits {
-        Traits { latency: Latency::Remote, overwriting: Overwriting::Elsewhere, ownership: Ownership::Last }
+        Traits { overwriting: Overwriting::Elsewhere, ownership: Ownership::Last }
     }
 
     fn read(&self, offset: u64, len: usize) -> IoFuture<'_, IoBuf> {

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ::device::{Cause, Device, IgnorePoison, IoError, OpenOptions, Operation, address, in_words};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use tokio::runtime::Builder;
 
@@ -32,8 +32,8 @@ use crate::probe::{self, ProbeError};
 
 /// The variable with the folder of the locks of this host.
 pub const LOCKS_VARIABLE: &str = "CENOTE_HOST_LOCKS";
-/// How long an opening tries to reach the store.
-const OPENING_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the store is tried for a device that is to be made or found.
+const PROVIDING_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a lock is tried for that is held.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -81,7 +81,7 @@ fn open(text: &str, options: OpenOptions) -> Result<Arc<dyn Device>, IoError> {
 pub fn provide(text: &str) -> Result<Address, ProvideError> {
     let address: Address = text.parse().map_err(ProvideError::Address)?;
     let bucket = address.bucket(address.size_bytes().is_some()).map_err(ProvideError::Address)?;
-    let options = Options { patience: OPENING_PATIENCE, ..Options::default() };
+    let options = Options { patience: PROVIDING_PATIENCE, ..Options::default() };
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|_| Error::Closed)?;
     runtime.block_on(async {
         match (opening::device_of(&*bucket, &options).await, address.size_bytes()) {
@@ -90,7 +90,7 @@ pub fn provide(text: &str) -> Result<Address, ProvideError> {
             (Err(Error::NoDevice { .. }), Some(size)) => {
                 // Folders and memory do what is relied on.
                 if address.scheme() == Scheme::S3 {
-                    probe::probe(&*bucket, OPENING_PATIENCE).await?;
+                    probe::probe(&*bucket, PROVIDING_PATIENCE).await?;
                 }
                 Ok(opening::create(&*bucket, size, &options).await?)
             }
@@ -148,8 +148,16 @@ fn lock(address: &Address) -> Result<OwnedFd, Cause> {
     let folder = folder();
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
     let file = folder.join(format!("{:016x}.lock", address.identity()));
+    // A folder for all users may have what another one has put there.
+    let no_links = OFlags::NOFOLLOW.bits() as i32;
     let opened = made.and_then(|()| {
-        fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&file)
+        fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .custom_flags(no_links)
+            .open(&file)
     });
     let said = |error: &std::io::Error| Cause::Store {
         said: format!("its lock {} cannot be made: {}", file.display(), in_words(error)),

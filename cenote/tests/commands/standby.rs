@@ -104,3 +104,34 @@ fn a_daemon_that_does_not_stand_by_ends_the_clients_of_a_pool_that_it_lost() {
     assert_eq!(one.print(&["zpool", "list", "-H"]), "");
     two.print(&["zfs", "create", "tank/of-two"]);
 }
+
+#[test]
+fn a_host_that_is_refused_takes_nothing_from_the_owner() {
+    let place = tempfile::tempdir().unwrap();
+    let store = place.path().join("store");
+    fs::create_dir(&store).unwrap();
+    let address = format!("file://{}", store.display());
+    let host = |id: &str| {
+        let locks = place.path().join(id);
+        let environment = [("CENOTE_HOST_LOCKS", locks.to_str().unwrap()), ("ZFS_HOSTID", id)];
+        Session::start_on_host(&[], &environment)
+    };
+    let (owner, other) = (host("0x11111111"), host("0x22222222"));
+    owner.print(&["zpool", "create", "-m", "none", "tank", &format!("{address}?size=1G")]);
+    let refused = other.run(&["zpool", "import", "-d", &address, "tank"]);
+    assert!(refused.err.contains("previously in use from another system"), "{}", refused.err);
+    let refused = other.run(&["zpool", "create", "-m", "none", "new", &address]);
+    assert!(refused.err.contains("part of potentially active pool 'tank'"), "{}", refused.err);
+    let refused = other.run(&["object-check", &address, "--remove", "--take-over"]);
+    assert_eq!(refused.code, 3, "{}", refused.out);
+    assert!(refused.err.contains("export its pool before"), "{}", refused.err);
+    // The owner writes on, and this is durable.
+    owner.print(&["zfs", "create", "tank/after"]);
+    owner.print(&["zpool", "sync", "tank"]);
+    assert_eq!(owner.print(&["zpool", "list", "-H", "-o", "health", "tank"]), "ONLINE\n");
+    other.print(&["zpool", "import", "-f", "-d", &address, "tank"]);
+    assert_eq!(other.print(&["zfs", "list", "-H", "-o", "name", "tank/after"]), "tank/after\n");
+    let late = owner.run(&["zfs", "create", "tank/late"]);
+    assert_ne!(late.code, 0, "{}", late.out);
+    assert_eq!(other.run(&["zfs", "list", "tank/late"]).code, 1);
+}

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use device::address::is_address;
-use device::{Device, Lock, OpenOptions};
+use device::{Device, Lock, OpenOptions, Ownership};
 use futures_util::future::ready;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use ondisk::nvlist::Nvlist;
@@ -138,6 +138,12 @@ impl FoundPool {
             found.candidates.entry(guid).or_insert(former);
         }
         found
+    }
+
+    /// Whether opening its devices to write takes them from another host that may have them.
+    pub fn is_taken_by_opening(&self) -> bool {
+        let mut devices = self.candidates.values().map(|candidate| candidate.device.traits().ownership);
+        devices.any(|ownership| ownership == Ownership::Last)
     }
 
     /// The same pool with its devices opened for writing, locked against everybody else, and their labels

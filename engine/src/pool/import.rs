@@ -271,6 +271,18 @@ pub fn select(pools: Vec<FoundPool>, wanted: &str) -> Result<FoundPool, ImportEr
     }
 }
 
+/// Whether a pool may be opened, by its labels and uberblocks alone: for devices that are taken from their owner
+/// by opening them ([`FoundPool::is_taken_by_opening`]), before that is done. [`import`] asks the same.
+///
+/// # Errors
+/// Why it may not.
+pub async fn check(found: &FoundPool, options: &ImportOptions) -> Result<(), ImportError> {
+    check_label(found, options)?;
+    let uberblocks = uberblocks(found).await;
+    let newest = uberblocks.first().ok_or_else(|| ImportError::NoUberblock(found.name.clone()))?;
+    check_host(found, newest, options)
+}
+
 /// Opens a pool.
 pub async fn import(found: &FoundPool, options: &ImportOptions) -> Result<Arc<Pool>, ImportError> {
     check_label(found, options)?;

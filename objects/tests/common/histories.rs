@@ -93,10 +93,23 @@ pub async fn check(core: &Core, model: &mut Model, why: &str) {
     }
 }
 
+/// Sectors of a step are fewer.
+pub const STEP_SECTORS: u64 = 40;
+
 /// One step of a client; whether it was done.
-pub async fn step(core: &Core, model: &mut Model, rng: &mut Rng, next: &mut u64) -> Result<(), Error> {
-    let sector = rng.u64(..SECTORS - 40);
-    let sectors = rng.u64(1..40);
+async fn step(core: &Core, model: &mut Model, rng: &mut Rng, next: &mut u64) -> Result<(), Error> {
+    let sector = rng.u64(..SECTORS - STEP_SECTORS);
+    step_at(core, model, (rng, next), sector).await
+}
+
+/// One step of a client, from this sector on.
+pub async fn step_at(
+    core: &Core,
+    model: &mut Model,
+    (rng, next): (&mut Rng, &mut u64),
+    sector: u64,
+) -> Result<(), Error> {
+    let sectors = rng.u64(1..STEP_SECTORS);
     match rng.u32(..100) {
         0..60 => {
             let values: Vec<u64> = (0..sectors).map(|at| *next + at).collect();

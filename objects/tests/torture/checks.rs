@@ -17,6 +17,7 @@ use objects::{Core, Error, Options};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
+use super::histories::{STEP_SECTORS, step_at};
 use super::{Model, faults, options, run, sector_of, seeds, value_of};
 
 /// Bytes of a device with several regions of the map.
@@ -34,35 +35,8 @@ fn small() -> Options {
 }
 
 async fn step(core: &Core, model: &mut Model, rng: &mut Rng, next: &mut u64) -> Result<(), Error> {
-    let sector = first_of(rng.u64(..AREAS)) + rng.u64(..AREA - 40);
-    let sectors = rng.u64(1..40);
-    match rng.u32(..100) {
-        0..60 => {
-            let values: Vec<u64> = (0..sectors).map(|at| *next + at).collect();
-            *next += sectors;
-            (0..sectors).for_each(|at| model.write(sector + at, values[at as usize]));
-            let data: Vec<u8> = values.into_iter().flat_map(sector_of).collect();
-            core.write(sector * SECTOR_BYTES, Bytes::from(data)).await
-        }
-        60..70 => {
-            (0..sectors).for_each(|at| model.write(sector + at, 0));
-            core.discard(sector * SECTOR_BYTES, sectors * SECTOR_BYTES).await
-        }
-        70..85 => {
-            let bytes = core.read(sector * SECTOR_BYTES, (sectors * SECTOR_BYTES) as usize).await?;
-            for at in 0..sectors {
-                let part = &bytes[(at * SECTOR_BYTES) as usize..][..SECTOR_BYTES as usize];
-                let newest = model.0.get(&(sector + at)).map_or(0, |values| values[values.len() - 1]);
-                assert_eq!(value_of(part), newest, "sector {}", sector + at);
-            }
-            Ok(())
-        }
-        _ => {
-            core.flush().await?;
-            model.flushed();
-            Ok(())
-        }
-    }
+    let sector = first_of(rng.u64(..AREAS)) + rng.u64(..AREA - STEP_SECTORS);
+    step_at(core, model, (rng, next), sector).await
 }
 
 async fn compare(core: &Core, model: &mut Model, why: &str) {

@@ -114,6 +114,10 @@ impl Daemon {
             // An older state may have devices that left the pool since.
             let with_former = (options.rewind != import::Rewind::Never).then(|| found.with_former());
             let found = with_former.as_ref().unwrap_or(found);
+            // A pool that is refused stays with the host that has it.
+            if found.is_taken_by_opening() {
+                import::check(found, &import_options).await.map_err(explain)?;
+            }
             let found = found.for_writing().await.map_err(|error| match error {
                 engine::Error::Os { what, errno: libc::EBUSY } => {
                     ApiError::busy(format!("{doing}: {what} is in use by another process"))

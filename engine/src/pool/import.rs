@@ -271,8 +271,8 @@ pub fn select(pools: Vec<FoundPool>, wanted: &str) -> Result<FoundPool, ImportEr
     }
 }
 
-/// Whether a pool may be opened, by its labels and uberblocks alone: for devices that are taken from their owner
-/// by opening them ([`FoundPool::is_taken_by_opening`]), before that is done. [`import`] asks the same.
+/// Whether a pool may be opened, by its labels and uberblocks alone: for devices that are taken from their
+/// owner by opening them ([`FoundPool::is_taken_by_opening`]), before that is done. [`import`] asks the same.
 ///
 /// # Errors
 /// Why it may not.

@@ -161,7 +161,8 @@ async fn life(
     if rng.bool() {
         client.do_late_copies().await;
     }
-    // One that is alive keeps its power from now on: a request that never ends is not what the others wait for.
+    // One that is alive keeps its power from now on: a request that never ends is not what the others wait
+    // for.
     let lived = lived.filter(|_| !client.is_cut());
     client.cut_after(u64::MAX);
     lived.map(|core| (core, client))

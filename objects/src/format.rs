@@ -378,7 +378,9 @@ fn read_entries(from: &mut Reader<'_>, count: u32, sectors: u64) -> Option<Vec<E
             return None;
         }
         let place = (id != NOTHING).then_some(Place { id: ObjectId(id), offset });
-        if place.is_some() && u64::from(offset) + u64::from(length) * SECTOR_BYTES > MAX_OBJECT_BYTES {
+        // What is nowhere has no offset.
+        let most = if place.is_some() { MAX_OBJECT_BYTES } else { u64::from(length) * SECTOR_BYTES };
+        if u64::from(offset) + u64::from(length) * SECTOR_BYTES > most {
             return None;
         }
         entries.push(Entry { sector, sectors: length, place, hash });
@@ -424,7 +426,7 @@ pub fn read_segment(key: &str, body: &[u8], sectors: u64) -> Result<Vec<Entry>, 
     let mut from = Reader(body);
     let mut read = || {
         let count = from.u32()?;
-        from.u32()?;
+        from.zero()?;
         read_entries(&mut from, count, sectors)
     };
     read().ok_or_else(|| Error::damaged(key, Damage::Body))
@@ -541,7 +543,7 @@ pub fn read_page(key: &str, bytes: &[u8]) -> Result<Vec<Run>, Error> {
         while !from.0.is_empty() {
             let (start, sectors) = (from.u32()?, from.u32()?);
             let place = Place { id: ObjectId(from.u64()?), offset: from.u32()? };
-            from.u32()?;
+            from.zero()?;
             let after = start.checked_add(sectors)?;
             let last = u64::from(place.offset) + u64::from(sectors) * SECTOR_BYTES;
             if sectors == 0 || start < end || after > REGION_SECTORS || last > MAX_OBJECT_BYTES {
@@ -588,6 +590,11 @@ impl Writer {
 pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
+    /// Four bytes that mean nothing yet, and are zero.
+    fn zero(&mut self) -> Option<()> {
+        (self.u32()? == 0).then_some(())
+    }
+
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }

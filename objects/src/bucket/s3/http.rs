@@ -124,7 +124,7 @@ fn chain(error: &dyn Error) -> String {
 /// Why a body is not there.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BodyError {
-    /// It has more bytes than this.
+    /// It says that it has more bytes than this.
     TooLong,
     /// It did not come to its end.
     Cut(String),
@@ -147,7 +147,8 @@ pub(super) async fn body(response: Response<Incoming>, limit: u64) -> Result<Byt
             frame.map_err(|error| BodyError::Cut(format!("the answer was cut short: {}", chain(&error))))?;
         let Ok(data) = frame.into_data() else { continue };
         if data.len() as u64 > limit - bytes.len() as u64 {
-            return Err(BodyError::TooLong);
+            // A store says how long an object is. This is none, and says nothing of the object.
+            return Err(BodyError::Cut("the answer is longer than what was asked for".into()));
         }
         bytes.extend_from_slice(&data);
     }
